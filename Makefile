@@ -21,6 +21,9 @@ GOTEST      := go test -vet=off $(TESTFLAGS)
 # The tests of cmd/parley mostly wait for processes and a browser, so three parallel tests for each core keep the core busy.
 PARALLEL    := $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2))))
 
+# The suites wait much of the time: two of them keep one core busy. More at once would starve tests that have deadlines.
+SUITES      := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
+
 # Go, the linter's cache and Chromium need a writable home directory. If $HOME is not one, create one.
 ifneq ($(shell [ -n "$$HOME" ] && [ -d "$$HOME" ] && [ -w "$$HOME" ] && echo yes),yes)
 export HOME := $(shell d="$(CURDIR)/.bin/home"; mkdir -p "$$d" 2>/dev/null && [ -w "$$d" ] && echo "$$d" || mktemp -d)
@@ -64,7 +67,7 @@ release: ## builds binaries for PLATFORMS in dist/, with their SBOM and SHA-256 
 	cd dist && sha256sum parley-* > SHA256SUMS
 
 test: needs format vet lint ## runs every check: formatting, vet, the linter, all tests, the race detector (minutes)
-	$(call step,all tests,$(MAKE) --no-print-directory --output-sync=target -j4 suites)
+	$(call step,all tests,$(MAKE) --no-print-directory --output-sync=target -j$(SUITES) suites)
 
 test-unit: format vet ## runs the tests that need no browser, Redis or other process, for use during work (under a minute)
 	$(call step,unit tests,$(GOTEST) -short ./...)
@@ -74,7 +77,7 @@ suites: race commands redis counts
 
 race:
 	$(call step,packages with the race detector,race=; if $(can_race); then race=-race; export CGO_ENABLED=1; fi; \
-		CI=$(CI) $(GOTEST) $$race -p 3 -timeout 25m $(packages))
+		CI=$(CI) $(GOTEST) $$race -timeout 25m $(packages))
 
 commands: ## runs the tests of cmd/parley: processes, several nodes, the page in a browser
 	$(call step,the command and the page,if $(can_race); then export PARLEY_TEST_RACE=true; fi; \

@@ -71,9 +71,10 @@ type TurnStore interface {
 	// Journal stores new text of live replies. It ignores text of turns that have ended. The text survives a crash of
 	// the process, but perhaps not a crash of the machine.
 	Journal(ctx context.Context, batch []stream.Segment[TurnKey]) error
-	// EndOrphans ends the turns of nodes that are gone, and returns their number. The replies end as interrupted, with
-	// the journalled text and an unknown timing. count returns the number of tokens of a text. If the session of a turn
-	// is gone too, EndOrphans still settles the usage; if the text is gone, it settles the usage of an empty text.
+	// EndOrphans ends the turns of nodes that are gone, and returns the number of turns that it ended. The replies end as
+	// interrupted, with the journalled text and an unknown timing. The function count returns the number of tokens of a
+	// text. If the session of a turn is gone too, EndOrphans still settles the usage; if the text is gone, it settles the
+	// usage of an empty text.
 	EndOrphans(ctx context.Context, count func(text string) int) (int, error)
 }
 

@@ -95,7 +95,7 @@ func checkError(t *testing.T, a answer, status int, code, field string, extras .
 	}
 }
 
-func TestCreateSession(t *testing.T) {
+func TestCreateSession_EachBody_ExpectedStatus(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	big := func(n int) string { // metadata of n bytes
@@ -176,7 +176,7 @@ func TestCreateSession(t *testing.T) {
 	bad.run(t, p, session)
 }
 
-func TestGetAndDeleteSession(t *testing.T) {
+func TestGetAndDeleteSession_EachCase_ExpectedStatus(t *testing.T) {
 	p := start(t, echo)
 	body := map[string]any{"userId": user, "metadata": map[string]any{"plan": "<b>&"}}
 	id := p.must("POST", "/v1/sessions", body)["sessionId"].(string)
@@ -226,7 +226,7 @@ func TestGetAndDeleteSession(t *testing.T) {
 	})
 }
 
-func TestListSessions(t *testing.T) {
+func TestListSessions_EachQuery_ExpectedPage(t *testing.T) {
 	p := start(t, echo)
 	const other = "user_zzzzzzzzzzzzzzzz"
 	var ids []string // newest first
@@ -286,7 +286,7 @@ func TestListSessions(t *testing.T) {
 	bad.run(t, p, ids[0])
 }
 
-func TestAuthorization(t *testing.T) {
+func TestAuthorization_EachHeader_ExpectedStatus(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	bad := refusals{}
@@ -340,7 +340,7 @@ func TestAuthorization(t *testing.T) {
 	})
 }
 
-func TestUnknownRoute(t *testing.T) {
+func TestUnknownRoute_404Or405(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	bad := refusals{}
@@ -368,7 +368,7 @@ func TestUnknownRoute(t *testing.T) {
 	}
 }
 
-func TestRequestIDs(t *testing.T) {
+func TestRequestIDs_KeptIfValidElseGenerated(t *testing.T) {
 	p := start(t, echo)
 	for name, test := range map[string]struct {
 		id   string

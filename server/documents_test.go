@@ -182,7 +182,7 @@ func (d *documentSet) checkText(schema place, text string) error {
 }
 
 // documented is an HTTP transport that validates every response against openapi.yaml. It validates a request only if the
-// response's status is below 400, because tests send other requests to be refused.
+// response's status is below 400, because some tests send invalid requests on purpose.
 type documented struct {
 	t    testing.TB
 	next *http.Transport

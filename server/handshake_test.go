@@ -104,7 +104,7 @@ func checkRefusal(t *testing.T, err error, status int) {
 	}
 }
 
-func TestTickets(t *testing.T) {
+func TestTickets_AcceptedOnceElse401(t *testing.T) {
 	p := start(t, echo)
 	session, other := p.session(), p.session()
 	for name, inQuery := range map[string]bool{"as_subprotocol": false, "in_query": true} {

@@ -61,7 +61,7 @@ func TestSend_BodyValidation(t *testing.T) {
 	})
 }
 
-func TestHistory(t *testing.T) {
+func TestHistory_EachQuery_ExpectedPage(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	path := "/v1/sessions/" + session + "/messages"
@@ -135,7 +135,7 @@ func TestHistory(t *testing.T) {
 	bad.run(t, p, session)
 }
 
-func TestGetAndCancelMessage(t *testing.T) {
+func TestGetAndCancelMessage_EachCase_ExpectedStatus(t *testing.T) {
 	p := start(t, echo)
 	session, other := p.session(), p.session()
 	reply := p.send(session, "hello")["messageId"].(string)
@@ -191,7 +191,7 @@ func TestClear_Repeated_ClearsNothing(t *testing.T) {
 	checkError(t, p.call("DELETE", "/v1/sessions/"+noSession+"/messages", nil), 404, "session_not_found", "")
 }
 
-func TestIssueTicket(t *testing.T) {
+func TestIssueTicket_EachBody_ExpectedStatus(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	for name, body := range map[string]any{"200_no_body": nil, "200_any_session": "{}", "200_one_session": map[string]any{"sessionId": session}} {

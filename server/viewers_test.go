@@ -186,8 +186,9 @@ func TestViewers_TenOfThousandStuck_MemoryBounded(t *testing.T) {
 	runtime.KeepAlive(x.readers) // the first measurement includes the readers' buffers
 	t.Logf("%d of %d viewers read %d KiB; meanwhile the heap grew by %d KiB", len(x.readers), viewers, size>>10, grown>>10)
 	// All viewers share the text's buffer (with spare capacity), the final message and the terminal frame: together 5.5 times the
-	// text. A queue for each stuck viewer would add 10 times the text, or 20 times with the terminal frame.
-	if grown > 8*size {
+	// text. On a starved machine, readers are at different offsets and share fewer frames. A queue for each stuck viewer would
+	// add 10 times the text, or 20 times with the terminal frame.
+	if grown > 10*size {
 		t.Errorf("the heap grew by %.1f times the text", float64(grown)/size)
 	}
 }

@@ -185,7 +185,8 @@ func (s fixture) cancelled() error {
 	return nil
 }
 
-// newFixture creates a fixture. The model pauses each reply after held words, so a longer reply keeps streaming.
+// newFixture creates a session with a completed reply of two words. If live is true, it also begins a reply of 60 words. The
+// model pauses each reply after as many words as the constant held says, so the long reply keeps streaming.
 func newFixture(p *process, model *wordsModel, live bool) fixture {
 	session := p.must("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"})["sessionId"].(string)
 	model.allow(held)

@@ -52,7 +52,7 @@ type networkConditions struct {
 	Conditions []*network.Conditions `json:"matchedNetworkConditions"`
 }
 
-// offline switches the network of the tab's browser off or on.
+// offline takes the tab offline, or online again. Other tabs keep their network.
 func (b *tab) offline(offline bool) {
 	b.t.Helper()
 	b.do(func(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {

@@ -26,7 +26,7 @@ const (
 // Options are the dependencies of a [Follower].
 type Options struct {
 	Store conversation.SessionStore
-	Nodes conversation.Nodes // nil if no other node shares the store; then the Follower follows nothing
+	Nodes conversation.Nodes // nil if other nodes cannot share the store; then the Follower follows nothing
 	Hub   *stream.Hub
 	// Beginning reports whether a turn of the session may be beginning on this node.
 	Beginning func(sessionID string) bool
@@ -182,7 +182,8 @@ func (f *Follower) noteSummary(sessionID string, summary conversation.Summary) (
 	}
 }
 
-// Run polls the followed sessions until ctx is done. It returns at once if no other node shares the store.
+// Run polls the followed sessions until ctx is done. It returns at once if Options.Nodes is nil,
+// that is, if other nodes cannot share the store.
 func (f *Follower) Run(ctx context.Context) {
 	if f.options.Nodes == nil {
 		return

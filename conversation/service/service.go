@@ -17,7 +17,7 @@ import (
 // Options are the dependencies of a [Service].
 type Options struct {
 	Store    conversation.Store
-	Nodes    conversation.Nodes // the further operations of Store if several nodes share it, otherwise nil
+	Nodes    conversation.Nodes // the further operations of Store if several nodes can share it, otherwise nil
 	Model    stream.Model
 	Embedder stream.Embedder       // nil for none; then semantic windows compare only words
 	Count    func(text string) int // returns the number of tokens of a text

@@ -173,9 +173,9 @@ var sizes = []size{
 const shuffles = 10
 
 // The test is the recall benchmark. It asks the question about each fact after the last exchange, and measures the
-// share of facts that are in the prompt word for word. In a quarter of the tokens, the semantic policy must keep three
-// quarters of the facts by words alone. If PARLEY_RECALL_BASE_URL is set, the table has a column for embeddings
-// (embeddings_test.go).
+// share of facts that are in the prompt word for word. If the prompt may have a quarter of the history's tokens, the
+// semantic policy must keep three quarters of the facts, even when it compares only words, without embeddings. If
+// PARLEY_RECALL_BASE_URL is set, the table has a column for embeddings (embeddings_test.go).
 func TestRecall_SemanticPolicy_KeepsThreeQuartersOfFacts(t *testing.T) {
 	for _, lot := range []struct{ language, pattern string }{{"English", english}, {"German", german}} {
 		names, all := conversations(t, lot.pattern)

@@ -132,7 +132,7 @@ func TestSummaryLimit_QuarterOfBudgetOrZero(t *testing.T) {
 }
 
 // The new message alone takes more than half of the budget.
-func TestPlan_LargeMessage_SummarisesFirst(t *testing.T) {
+func TestPlan_LargeNewMessage_HistorySummarisedFirst(t *testing.T) {
 	in := Input{MaxTokens: 4004, Compression: true, Policy: FirstInFirstOut, New: Message{ID: "new", Tokens: 2000}}
 	for i := range 40 {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i), Tokens: 50, Answers: i%2 == 1})

@@ -167,8 +167,8 @@ func (j *journal) end(id string) {
 	}
 }
 
-// text returns the journalled text of a reply, without an incomplete character at its end. live is false if the reply is not
-// live.
+// text returns the journalled text of a reply, without an incomplete character at its end. The result live is false if the
+// reply is not live.
 func (j *journal) text(id string) (text string, live bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

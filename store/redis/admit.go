@@ -91,8 +91,9 @@ func (s *Store) decide(ctx context.Context, sc *script, a *auth.Admission, reply
 	return parts[1], nil
 }
 
-// decisionOf returns the decision on a request. figures are used, reset and wait of the limit of requests a minute. For a test
-// key, the same figures of the limit of requests a day follow. decisionOf reports whether figures are valid.
+// decisionOf returns the decision on a request. The slice figures holds three numbers for the limit of requests a minute: Used,
+// Reset and Wait of its Status. For a test key, three numbers for the limit of requests a day follow. decisionOf reports whether
+// the slice is valid.
 func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
 	all := []limit.Status{
 		{By: limit.ByRequests, Limit: a.Limits.RequestsPerMinute}, {By: limit.ByDay, Limit: limit.TestKeyRequestsPerDay},
@@ -111,8 +112,8 @@ func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
 	return limit.Decide(statuses...), true
 }
 
-// tokensRefused returns the error for a turn that would exceed the limit of tokens a minute. figures are used, reset and wait, as
-// reserve (lua/lib/rate_window.lua) returns them.
+// tokensRefused returns the error for a turn that would exceed the limit of tokens a minute. The slice figures
+// holds Used, Reset and Wait of the limit, in the order in which reserve (lua/lib/rate_window.lua) returns them.
 func tokensRefused(perMinute int, figures any) (*auth.LimitError, error) {
 	all := list(figures)
 	if len(all) != 3 {
@@ -125,7 +126,7 @@ func tokensRefused(perMinute int, figures any) (*auth.LimitError, error) {
 	return &auth.LimitError{Decision: limit.Decide(s)}, nil
 }
 
-// statusOf returns s with the first three figures: used, reset and wait. It reports whether these are numbers.
+// statusOf returns s with Used, Reset and Wait from the first three elements of figures. It reports whether these are numbers.
 func statusOf(s limit.Status, figures []any) (limit.Status, bool) {
 	used, ok1 := figures[0].(int64)
 	reset, ok2 := figures[1].(int64)

@@ -32,7 +32,7 @@ var disableLogging = sync.OnceFunc(logging.Disable)
 // newOptions returns the client's options that are the same for a single server, Sentinels and a Cluster.
 func newOptions() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
-		// If only the reply of a script was lost, a retry by the client would run the script twice.
+		// If only the response of a script was lost, a retry by the client would run the script twice.
 		MaxRetries:            -1,
 		DialerRetries:         1,
 		ContextTimeoutEnabled: true, // without this option, the client ignores deadlines

@@ -52,8 +52,8 @@ func (k *journalled) safe(now time.Time) bool {
 	return now.Before(k.until) && now.Round(0).Before(k.until.Round(0))
 }
 
-// seen records the result of the journal script. left is the time until the journal expires, 0 if the journal was missing. asked
-// is a time before the script ran.
+// seen records the result of the journal script. The duration left is the time until the journal expires. It is 0 if the script
+// wrote nothing, because the journal was missing or shorter than the offset. The time asked is before the script ran.
 func (k *journalled) seen(asked time.Time, left time.Duration) {
 	k.until = asked.Add(min(left, journalOutlives) - journalMargin)
 }
@@ -120,7 +120,7 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 	return err
 }
 
-// writeChecked runs the journal script for checks, which writes the text if the journal exists. For each journal in checked, it
+// writeChecked runs the journal script for checks, which writes the text if the journal reaches the offset. For each journal in checked, it
 // records the expiry.
 func (s *Store) writeChecked(ctx context.Context, checks []call, checked []*journalled, asked time.Time) error {
 	if len(checks) == 0 {

@@ -247,7 +247,7 @@ func walkAt(v reflect.Value, depth int, visit func(node any, top bool)) {
 
 // TestScripts_EachLuaFile_HasGoFileAndHead checks that NAME.go defines the script lua/NAME.lua. The first lines of the Lua file
 // must document KEYS, ARGV and the result.
-func TestScripts_EachLuaFile_HasGoFileAndHead(t *testing.T) {
+func TestScripts_EachLuaFile_HasGoFileAndHeadComment(t *testing.T) {
 	names := luaFiles(t, ".")
 	for _, name := range names {
 		if !slices.ContainsFunc(allScripts, func(sc *script) bool { return sc.name == name }) {

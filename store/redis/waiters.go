@@ -41,8 +41,8 @@ func (w *waiters) register(sessionID, waiter string) *place {
 	return p
 }
 
-// await returns the result for a waiter in a queue. Granted is closed when the waiter is woken, or after waiterRetry. live is the
-// id of the live reply, or "".
+// await returns the result for a waiter in a queue. Granted is closed when the waiter is woken, or after waiterRetry. The
+// parameter live is the id of the live reply, or "".
 func (w *waiters) await(p *place, live string) *conversation.Queued {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -28,7 +28,8 @@ type Backend struct {
 // timeout is the longest time that a test waits for an event. Only a hang reaches it.
 const timeout = time.Minute
 
-// Run runs the suite. It calls open once for each test. open must register its cleanup with t.Cleanup.
+// Run runs the suite. The tests TestStore… of each backend call Run, so the name of a group selects it for every backend, for
+// example `go test ./store/... -run TestStore/messages`. Run calls open once for each test. open must register its cleanup with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
 	groups := []group{
 		{"sessions", sessionTests()},

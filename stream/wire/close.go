@@ -3,7 +3,8 @@ package wire
 // CloseCode is a WebSocket close code. A code 44xx has the meaning of the HTTP status 4xx.
 type CloseCode int
 
-// The close codes that the server uses. Each of them has a text in closeReasons.
+// The close codes that the server uses. Each of them has a text in closeReasons and a row in server/docs/asyncapi.yaml.
+// TestDocs_EveryCode_Explained lists them too, and looks for the rows on the page /docs.
 const (
 	CloseBinary             CloseCode = 1003 // a binary frame
 	CloseInvalidUTF8        CloseCode = 1007 // a text frame that is not valid UTF-8

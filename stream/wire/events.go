@@ -48,7 +48,7 @@ func (JSON) AppendFrame(dst []byte, topic string, event stream.Event) []byte {
 	case stream.Created:
 		dst = append(dst, `,"message":`...)
 		dst = append(dst, event.Entry.Created...)
-	case stream.Delta:
+	case stream.Delta: // the AI SDK's form of a delta is in aisdk.go; the Go client decodes this one in stream/client
 		dst = append(dst, `,"messageId":"`...)
 		dst = append(dst, event.Entry.ID...)
 		dst = append(dst, `","offset":`...)

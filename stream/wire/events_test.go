@@ -80,7 +80,7 @@ var types = []string{
 	"context.compressed",
 }
 
-func TestJSON_EachEvent_HasTypeAndCursor(t *testing.T) {
+func TestAppendFrame_EachEvent_TypeAndItsCursor(t *testing.T) {
 	for i, event := range events("x") {
 		var got map[string]any
 		if err := json.Unmarshal(JSON{}.AppendFrame(nil, "session_a", event), &got); err != nil {
@@ -122,9 +122,7 @@ func TestJSON_AnyDelta_DecodesToSameText(t *testing.T) {
 }
 
 func TestCloseCode_ReasonFitsCloseFrame(t *testing.T) {
-	for _, code := range []CloseCode{
-		CloseBinary, CloseInvalidUTF8, CloseInvalidFrames, CloseTooLarge, CloseDraining, CloseUnauthorized, CloseTimeout, CloseTooManyConnections,
-	} {
+	for code := range closeReasons {
 		if r := code.Reason(); r == "" || len(r) > 123 {
 			t.Errorf("close code %d has the reason %q, want 1 to 123 bytes", code, r)
 		}

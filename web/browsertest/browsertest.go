@@ -138,10 +138,11 @@ func Focus(ctx context.Context, _ *chromedp.Target) (chromedp.Void, error) {
 	return chromedp.Void{}, err
 }
 
-// Metrics returns Chromium's performance metrics of a tab by their names. Times are in seconds.
+// Metrics returns Chromium's performance metrics of a tab by their names. Durations are CPU times of the tab's main thread, in
+// seconds, so that the load of the machine does not change them.
 func Metrics(ctx context.Context) (map[string]float64, error) {
 	result, err := chromedp.Run(ctx, func(ctx context.Context, _ *chromedp.Target) (performance.GetMetricsResult, error) {
-		if _, err := chromedp.Call(ctx, performance.Enable, performance.EnableParams{}); err != nil {
+		if _, err := chromedp.Call(ctx, performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks}); err != nil {
 			return performance.GetMetricsResult{}, err
 		}
 		return chromedp.Call(ctx, performance.GetMetrics, cdp.Empty{})

@@ -20,7 +20,7 @@ const items = [
   ].map(([id, label, description, command]) => [id, label, description, ({ ready }) => ready, command]),
 ];
 
-/** Fills the menu and carries out its items. */
+/** Fills the menu and runs the command of a chosen item. */
 export class FailureSimulator {
   #menu;
   #page;

@@ -75,8 +75,8 @@ function quoted(text) {
 // ---- JavaScript
 
 const methods = [
-  // The methods of client.js: [HTTP method, path, function]. The function takes the ids in the path, the query and the body, and
-  // returns code.
+  // The methods of client.js: [HTTP method, path, function]. The function takes three arguments (the ids from the path, the
+  // query, the body) and returns code.
   ["POST", /^\/sessions$/, (_, query, body) => `createSession(${literal(body)})`],
   ["GET", /^\/sessions$/, (_, query) => `sessions(${query})`],
   ["GET", /^\/sessions\/([^/]+)$/, ([id]) => `session(${literal(id)})`],
