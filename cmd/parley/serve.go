@@ -200,8 +200,8 @@ func (c *serve) check() error {
 const (
 	// restConnections is the number of connections for requests other than WebSockets, if PARLEY_MAX_CONNECTIONS is not set.
 	restConnections = 10_000
-	// reservedFiles is the number of open files that are kept for the store, the model server and connections that are being
-	// refused. The store on Redis has a pool of a few dozen connections.
+	// reservedFiles is the number of open files that are kept for the store, and for connections that are being refused. An
+	// eighth of the other files is kept for connections to the model server: each live reply has one.
 	reservedFiles = 256
 )
 
@@ -210,10 +210,14 @@ const (
 func (c *serve) maxConnections(log *slog.Logger) int {
 	most := cmp.Or(c.MaxConnections, c.MaxSockets+restConnections)
 	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Cur >= uint64(most+reservedFiles) {
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		return most
 	}
-	most = max(1, int(files.Cur)-reservedFiles)
+	allowed := (max(files.Cur, reservedFiles) - reservedFiles) / 8 * 7
+	if allowed >= uint64(most) {
+		return most
+	}
+	most = max(1, int(allowed))
 	log.Warn("the limit of open files (ulimit -n) allows fewer connections than configured", "openFiles", files.Cur, "connections", most)
 	return most
 }
