@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"parley/auth"
 	"parley/conversation/service"
 	"parley/server"
 	"parley/server/transport"
@@ -152,5 +154,54 @@ func TestSend_PublicURL_NotHostInStreamURL(t *testing.T) {
 				_ = s.conn.CloseNow()
 			}
 		})
+	}
+}
+
+// Each client requests a page of 1 MB and does not read it.
+func TestResponses_Unread_BoundedPerAccount(t *testing.T) {
+	p := start(t, echo)
+	session := p.windowed(1_000_000, "fifo")
+	for range 20 {
+		p.send(session, strings.Repeat("\u20ac", 9_990)) // 30 KB, and the reply has the same size
+	}
+	other := p.key("other", auth.ReadMessages, auth.ReadSessions)
+	path := "/v1/sessions/" + session + "/messages?limit=100"
+	unread := func() net.Conn {
+		c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.(*net.TCPConn).SetReadBuffer(4096)
+		_, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: parley\r\nAuthorization: Bearer "+adminKey+"\r\n\r\n")
+		return c
+	}
+	var clients []net.Conn
+	var a answer
+	for late := time.Now().Add(testTimeout); a.status != 503; a = p.call("GET", path, nil) {
+		if time.Now().After(late) || len(clients) > 40 {
+			t.Fatalf("no refusal with %d unread responses", len(clients))
+		}
+		clients = append(clients, unread())
+	}
+	checkError(t, a, 503, "service_unavailable", "", "retryAfter")
+	if len(clients) < 10 {
+		t.Errorf("refused with %d unread responses, want at least 10", len(clients))
+	}
+	if a := p.call("GET", "/v1/sessions/"+session, nil); a.status != 200 {
+		t.Errorf("a small response: %d", a.status)
+	}
+	if a := p.call("GET", "/v1/sessions", nil, "Authorization", "Bearer "+other); a.status != 200 {
+		t.Errorf("another account: %d", a.status)
+	}
+	for _, c := range clients {
+		_ = c.Close()
+	}
+	for late := time.Now().Add(testTimeout); ; time.Sleep(10 * time.Millisecond) {
+		if a := p.call("GET", path, nil); a.status == 200 {
+			break
+		}
+		if time.Now().After(late) {
+			t.Fatal("still refused after the clients have left")
+		}
 	}
 }

@@ -88,8 +88,10 @@ func (s *Server) writeJSON(c *gin.Context, status int, value any) {
 	if err := encoder.Encode(value); err != nil {
 		panic(err) // impossible: value has one of our own types
 	}
-	c.Header("Cache-Control", "no-store")
-	c.Data(status, "application/json; charset=utf-8", body.Bytes())
+	s.writeBounded(c, body.Len(), func() {
+		c.Header("Cache-Control", "no-store")
+		c.Data(status, "application/json; charset=utf-8", body.Bytes())
+	})
 }
 
 func (s *Server) writeError(c *gin.Context, e *api.Error) {

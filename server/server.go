@@ -51,6 +51,7 @@ type Server struct {
 	revocation *socket.RevocationMonitor // ends the sockets and event streams of keys that no longer work
 
 	draining atomic.Bool
+	unread   unreadBytes
 }
 
 // New returns a server.
