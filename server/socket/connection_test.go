@@ -204,7 +204,7 @@ func TestMessage_Unfinished_ClosedWith4408(t *testing.T) {
 			switch {
 			case err != nil:
 				t.Fatal(err)
-			case op == opPing:
+			case op == opPing && time.Since(began) < 10*messageTimeout:
 				if err := s.write(opPong, payload); err != nil {
 					t.Fatal(err)
 				}
