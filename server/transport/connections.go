@@ -58,7 +58,7 @@ func New(options Options) *Connections {
 	return &Connections{options: options, clients: make(map[netip.Prefix]int), refused: make(map[error]int)}
 }
 
-// Configure makes a server report its requests to c. The server must serve the result of Listener.
+// Configure sets the hooks of an HTTP server that c needs. The server must serve the result of Listener.
 func (c *Connections) Configure(server *http.Server) {
 	server.ConnContext = func(ctx context.Context, inner net.Conn) context.Context {
 		return context.WithValue(ctx, connKey{}, inner)
@@ -133,8 +133,8 @@ func (c *Connections) countLocked(added *conn) error {
 	return c.assignLocked(added, added.peer)
 }
 
-// Admit returns nil if a request may be served, otherwise the reason: ErrFull or ErrClientFull. If the peer is a trusted proxy, the
-// connection counts for the request's client from now on. A request on a connection of another listener is always admitted.
+// Admit returns nil if a request may be served, otherwise the reason: ErrFull or ErrClientFull. If the peer is a trusted proxy,
+// the connection counts for the request's client from now on. A request on a connection of another listener is always admitted.
 func (c *Connections) Admit(r *http.Request) error {
 	on, ok := r.Context().Value(connKey{}).(*conn)
 	switch {
