@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"fmt"
 
 	"parley/auth/limit"
 )
@@ -48,9 +49,30 @@ func AdmissionOf(ctx context.Context) *Admission {
 	return a
 }
 
+// LimitsOf returns the limits of the admission in the context. Without an admission, all limits are 0. A quota of 0 means no
+// limit: commands of the operator and background work have no quotas.
+func LimitsOf(ctx context.Context) limit.TierLimits {
+	if a := AdmissionOf(ctx); a != nil {
+		return a.Limits
+	}
+	return limit.TierLimits{}
+}
+
 // LimitError means that a limit refuses a request.
 type LimitError struct{ Decision limit.Decision }
 
 func (e *LimitError) Error() string {
 	return "the limit of " + e.Decision.Refused.String() + " is reached"
+}
+
+// QuotaError means that a quota refuses a request: the owner already has as many things as the quota allows. Unlike a rate
+// limit, a quota does not refill with time. The owner must remove something first.
+type QuotaError struct {
+	Quota limit.Quota
+	Used  int64 // at least Limit
+	Limit int64
+}
+
+func (e *QuotaError) Error() string {
+	return fmt.Sprintf("the quota %s is used up: %d of %d", e.Quota, e.Used, e.Limit)
 }

@@ -47,9 +47,9 @@ type Owner struct {
 	Mode    string `json:"mode"` // Live or Test
 }
 
-// Store keeps accounts and keys. Its methods are atomic, and may be called from any goroutine. When a method returns, its
-// changes are durable, except those of TouchKeys. All times are from the store's clock. Besides the errors named here, each
-// method may return an error of the store, for example when the store is unreachable.
+// Store keeps accounts, keys and tickets. Its methods are atomic, and may be called from any goroutine. When a method returns,
+// its changes are durable, except those of TouchKeys and PutTicket. All times are from the store's clock. Besides the errors
+// named here, each method may return an error of the store, for example when the store is unreachable.
 type Store interface {
 	// KeyByHash finds the key that has a secret with this hash, and the tier of its account. It returns ErrInvalidToken if
 	// the secret is unknown or no longer works.
@@ -58,21 +58,23 @@ type Store interface {
 	// CreateKey stores a new key with one secret, and returns the key with CreatedAt. The CreatedAt of each key is later
 	// than that of all earlier keys of the owner. The first key of an account creates the account. tier becomes the tier of
 	// the account. If tier is "", an existing account keeps its tier, and a new account gets limit.Free. CreateKey returns
-	// an error if a key with the same id or the same secret exists.
+	// an error if a key with the same id or the same secret exists. It returns a *[QuotaError] if the owner already has as
+	// many active keys as LimitsOf(ctx).Keys.
 	CreateKey(ctx context.Context, key Key, tier limit.Tier) (Key, error)
 	// CreateFirstKey works like CreateKey with tier "" if the account never had a key. Otherwise it has no effect, and
 	// created is false.
 	CreateFirstKey(ctx context.Context, key Key) (created bool, err error)
-	// Keys returns all keys of an owner, newest first, including expired and revoked keys.
-	Keys(ctx context.Context, owner Owner) ([]Key, error)
-	// RevokeKey marks a key as revoked and removes its secrets; the record of the key stays. It returns ErrKeyNotFound if
-	// the owner has no such key, or if the key is already revoked.
+	// Keys returns a page of the keys of an owner, newest first, including expired and revoked keys. The cost of a page does
+	// not depend on the number of keys. CreateKey and Keys also remove a few records of ended keys: see [EndedKeyLifetime].
+	Keys(ctx context.Context, owner Owner, query KeyQuery) (KeyPage, error)
+	// RevokeKey marks a key as revoked and removes its secrets. The record of the key stays for EndedKeyLifetime. RevokeKey
+	// returns ErrKeyNotFound if the owner has no such key, or if the key is already revoked.
 	RevokeKey(ctx context.Context, owner Owner, keyID string) error
 	// RotateKey gives a key a new secret, as [Key.Rotate] does, and returns the key. It returns ErrKeyNotFound if the owner
 	// has no such key. It also returns ErrKeyNotFound for a revoked or expired key, because the new secret would not work.
 	RotateKey(ctx context.Context, owner Owner, keyID string, secret Hash, prefix string) (Key, error)
-	// KeyAlive returns nil if the secret with the hash p.Secret still works, else ErrInvalidToken. The store does not know
-	// the declared key.
+	// KeyAlive returns nil if the secret with the hash p.Secret belongs to the key of p and still works, else
+	// ErrInvalidToken. The store does not know the declared key.
 	KeyAlive(ctx context.Context, p Principal) error
 	// Admit decides the [Admission] in ctx, if it is pending. First, Admit checks that the key still works; the declared
 	// key always works. Then Admit counts the request in the minute of its owner and in the usage of the hour
@@ -81,6 +83,13 @@ type Store interface {
 	Admit(ctx context.Context) error
 	// TouchKeys sets the times of last use. It does not replace a later time, and skips unknown keys.
 	TouchKeys(ctx context.Context, uses []KeyUse) error
+
+	// PutTicket stores a ticket under the hash of its text, and returns the time at which it expires: after TicketLifetime. It
+	// first decides the [Admission] in ctx, if it is pending. A restart or a failover may lose the ticket.
+	PutTicket(ctx context.Context, hash Hash, ticket Ticket) (expires time.Time, err error)
+	// TakeTicket removes the ticket with this hash and returns it. So only one caller on any node gets the ticket. TakeTicket
+	// returns ErrInvalidToken if there is no such ticket, or if it has expired. After any other error, the ticket may be gone.
+	TakeTicket(ctx context.Context, hash Hash) (Ticket, error)
 }
 
 // KeyMatch is the result of [Store.KeyByHash].
@@ -91,6 +100,20 @@ type KeyMatch struct {
 	Secret int
 }
 
+// KeyQuery selects a page of keys.
+type KeyQuery struct {
+	Before time.Time // only keys with an earlier CreatedAt; zero means all keys
+	Limit  int       // maximum number of keys on the page, at least 1
+}
+
+// KeyPage is a page of keys, newest first.
+type KeyPage struct {
+	Keys []Key
+	// Next is KeyQuery.Before of the next page; zero on the last page. A page before the last page may have fewer keys than
+	// KeyQuery.Limit, even none.
+	Next time.Time
+}
+
 // KeyUse is one use of a key.
 type KeyUse struct {
 	Owner Owner
@@ -98,15 +121,15 @@ type KeyUse struct {
 	At    time.Time
 }
 
-// Principal is an authenticated caller. Its fields come from the key of the caller, or from the ticket.
+// Principal is an authenticated caller. Its fields come from the record of the caller's key. SessionID comes from the ticket.
 type Principal struct {
 	Account string
 	Mode    string
 	Tier    limit.Tier
 	KeyID   string
 	Scopes  []Scope
-	// Secret is the hash of the secret that the caller sent, for [Keys.Revalidate]. It is zero for the declared admin key:
-	// a ticket contains the principal, and somebody could guess a weak declared secret with the help of its hash.
+	// Secret is the hash of the caller's secret, for [Keys.Revalidate]. With a ticket, it is the secret that created the
+	// ticket. It is zero for the declared admin key, because the hash of a weak secret helps to guess the secret.
 	Secret Hash
 	// Until is the time at which the secret stops working; zero means never. A later rotation does not change Until.
 	Until time.Time

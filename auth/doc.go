@@ -14,15 +14,17 @@
 // few false positives. Only the response that creates a secret contains it. The store keeps only the SHA-256 of a secret.
 // Nobody can try all values of 160 random bits, so a slower hash would only make each request slower.
 //
-// In the configuration, the operator may declare one admin key of the default account, with at least 32 characters. The
-// declared key needs no checksum, appears in no list, and cannot be revoked or rotated through the API. The operator may
-// have chosen a weak secret, which somebody could guess with the help of its hash. So the hash is never written anywhere.
+// In the configuration, the operator may declare one admin key of the default account. The declared key has at least 32
+// characters, with at least 8 different ones after the prefix. It needs no checksum, appears in no list, and cannot be revoked
+// or rotated through the API. The operator may have chosen a weak secret, which somebody could guess with the help of its
+// hash. So the hash is never written anywhere.
 //
 // # Rotation and revocation
 //
 // Rotation replaces the secret of a key. The id of the key stays, so callers that store the id need no change. The old
 // secret works for another 24 hours ([GracePeriod]). A second rotation within that time ends the oldest secret, so a key
-// has at most two secrets. Revocation ends both secrets at once. The record of the key stays.
+// has at most two secrets. Revocation ends both secrets at once. The record of the key stays for 30 days (see
+// [EndedKeyLifetime]).
 //
 // # Verification and admission
 //
@@ -33,9 +35,13 @@
 //
 // # Tickets
 //
-// A ticket is encrypted (AES-GCM) with a key that all nodes share through the store. It contains the principal, who may be
-// limited to one session. It works once, within 30 s: long enough for a page to open its socket. A page may send the ticket
-// as a query parameter, which may appear in a log. Usually, the ticket is useless before somebody reads the log.
+// A ticket is a random text (160 bits). The store has its SHA-256 and, beside it, the hash of the secret that created the
+// ticket, and perhaps the only session that the ticket opens. So a copy of the store is not enough to open a socket, and no
+// key signs tickets. [Keys.RedeemTicket] removes the ticket from the store and looks up its secret like that of any request.
+// So account, mode, scopes, tier and expiry come from the record of the key, and a ticket never works longer than its secret.
+//
+// A ticket works once, within 30 s: long enough for a page to open its socket. A page may send the ticket as a query
+// parameter, which may appear in a log. Usually, the ticket is useless before somebody reads the log.
 //
 // # Durability
 //

@@ -26,17 +26,24 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-// FuzzRedeem calls Redeem with any text. The Tickets value under test has issued no ticket, so Redeem must refuse every
-// text.
-func FuzzRedeem(f *testing.F) {
-	tickets := newTickets(f, NewTicketMemory())
-	foreign, _ := newTickets(f, NewTicketMemory()).Issue(context.Background(), Principal{Account: "a"})
+// FuzzRedeemTicket calls RedeemTicket with any text. The store has tickets, but their texts are not known, so RedeemTicket
+// must refuse every text.
+func FuzzRedeemTicket(f *testing.F) {
+	store := &fakeStore{}
+	keys := NewKeys(store, Options{AdminKey: declaredSecret})
+	foreign, _, err := NewKeys(&fakeStore{}, Options{}).IssueTicket(context.Background(), Principal{Secret: Hash{1}})
+	if err != nil {
+		f.Fatal(err)
+	}
 	for _, seed := range []string{"", ".", "e30.", foreign} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if p, err := tickets.Redeem(t.Context(), text); !errors.Is(err, ErrInvalidToken) {
-			t.Fatalf("Redeem of %q returned %+v, %v; want %v", text, p, err, ErrInvalidToken)
+		if _, _, err := keys.IssueTicket(t.Context(), Principal{}); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := keys.RedeemTicket(t.Context(), text); !errors.Is(err, ErrInvalidToken) {
+			t.Fatalf("RedeemTicket of %q returned %+v, %v; want %v", text, p, err, ErrInvalidToken)
 		}
 	})
 }

@@ -12,8 +12,22 @@ import (
 // secret in one client after another.
 const GracePeriod = 24 * time.Hour
 
+// A key has ended when it was revoked or has expired. A store keeps the record of an ended key for EndedKeyLifetime, so that
+// people can find out what happened to the key. It keeps at most MaxEndedKeys such records of an owner, and removes the
+// oldest first: otherwise, an account could fill the store with keys that it creates and revokes.
+const (
+	EndedKeyLifetime = 30 * 24 * time.Hour
+	MaxEndedKeys     = 10_000
+)
+
 // KeyPrefix is the beginning of the id of a key. 16 random characters of [0-9A-Za-z] follow.
 const KeyPrefix = "key_"
+
+// The values of Key.CreatedBy that are not the id of a key.
+const (
+	CLI      = "cli"      // the operator: with the command parley keys, or with the first start of a server
+	Declared = "declared" // the declared admin key
+)
 
 // Key is the record of a key. Times are in UTC, truncated to milliseconds; a zero time means that the time is not set. The
 // record contains no secret, only hashes.
@@ -24,6 +38,7 @@ type Key struct {
 	Scopes     []Scope   `json:"scopes"`
 	Prefix     string    `json:"prefix"` // the first characters of the newest secret, so that people recognise the secret
 	CreatedAt  time.Time `json:"createdAt,omitzero"`
+	CreatedBy  string    `json:"createdBy,omitempty"` // the id of the key that created this key, CLI or Declared; "" if unknown
 	ExpiresAt  time.Time `json:"expiresAt,omitzero"`
 	LastUsedAt time.Time `json:"lastUsedAt,omitzero"`
 	Revoked    bool      `json:"revoked,omitempty"`
@@ -103,6 +118,7 @@ type Record struct {
 	Scopes               []Scope `json:"scopes"`
 	Prefix               string  `json:"prefix"`
 	CreatedAt            string  `json:"createdAt"`
+	CreatedBy            *string `json:"createdBy"` // nil for a key of a version that did not record it
 	ExpiresAt            *string `json:"expiresAt"`
 	LastUsedAt           *string `json:"lastUsedAt"`
 	Status               Status  `json:"status"`
@@ -115,6 +131,9 @@ func (k *Key) Record(now time.Time) Record {
 		KeyID: k.ID, Name: k.Name, Mode: k.Mode, Scopes: k.Scopes, Prefix: k.Prefix,
 		CreatedAt: k.CreatedAt.UTC().Format(timeLayout), ExpiresAt: timeText(k.ExpiresAt), LastUsedAt: timeText(k.LastUsedAt),
 		Status: k.Status(now),
+	}
+	if k.CreatedBy != "" {
+		r.CreatedBy = &k.CreatedBy
 	}
 	if len(k.Secrets) > 1 && now.Before(k.SecretExpiry(1)) {
 		r.PreviousKeyExpiresAt = timeText(k.SecretExpiry(1))

@@ -69,7 +69,7 @@ func (k *Keys) Close(ctx context.Context) error { return k.uses.close(ctx) }
 // CreateFirst creates an admin key for the default account, and returns its secret. If the account has ever had a key,
 // CreateFirst has no effect and returns "". The secret is not stored, so the caller must show it.
 func (k *Keys) CreateFirst(ctx context.Context) (secret string, err error) {
-	key, secret := newKey(Owner{DefaultAccount, Live}, NewKey{Name: "first admin key", Scopes: []Scope{Admin}})
+	key, secret := newKey(Owner{DefaultAccount, Live}, NewKey{Name: "first admin key", Scopes: []Scope{Admin}}, CLI)
 	created, err := k.store.CreateFirstKey(ctx, key)
 	if err != nil || !created {
 		return "", err
@@ -78,21 +78,40 @@ func (k *Keys) CreateFirst(ctx context.Context) (secret string, err error) {
 }
 
 // Create creates a key for the owner of maker. It returns the key and its secret. The secret is not stored, so the caller
-// must show it. Create returns ErrScopeNotHeld if wanted has a scope that maker does not have. The caller must check the
-// other fields of wanted.
+// must show it. Create returns ErrScopeNotHeld if wanted has a scope that maker does not have. It returns a *QuotaError if
+// the owner may not have another key. The caller must check the other fields of wanted.
 func (k *Keys) Create(ctx context.Context, maker Principal, wanted NewKey) (key Key, secret string, err error) {
 	for _, scope := range wanted.Scopes {
 		if !maker.Has(scope) {
 			return Key{}, "", ErrScopeNotHeld
 		}
 	}
-	return k.CreateFor(ctx, maker.Owner(), wanted, "")
+	return k.create(ctx, maker.Owner(), wanted, k.nameOf(maker), "")
+}
+
+// nameOf returns Key.CreatedBy of the keys that a principal creates.
+func (k *Keys) nameOf(maker Principal) string {
+	if k.isDeclared(maker) {
+		return Declared
+	}
+	return maker.KeyID
+}
+
+// isDeclared reports whether a principal is the declared admin key.
+func (k *Keys) isDeclared(p Principal) bool {
+	return p.Secret == (Hash{}) && k.declared.KeyID != "" && p.KeyID == k.declared.KeyID
 }
 
 // CreateFor works like Create, but for any owner and without the check of scopes. It is for the operator. tier becomes the
 // tier of the account. If tier is "", an existing account keeps its tier, and a new account gets limit.Free.
 func (k *Keys) CreateFor(ctx context.Context, owner Owner, wanted NewKey, tier limit.Tier) (key Key, secret string, err error) {
-	key, secret = newKey(owner, wanted)
+	return k.create(ctx, owner, wanted, CLI, tier)
+}
+
+func (k *Keys) create(
+	ctx context.Context, owner Owner, wanted NewKey, createdBy string, tier limit.Tier,
+) (key Key, secret string, err error) {
+	key, secret = newKey(owner, wanted, createdBy)
 	if key, err = k.store.CreateKey(ctx, key, tier); err != nil {
 		return Key{}, "", err
 	}
@@ -102,16 +121,18 @@ func (k *Keys) CreateFor(ctx context.Context, owner Owner, wanted NewKey, tier l
 	return key, secret, nil
 }
 
-func newKey(owner Owner, wanted NewKey) (Key, string) {
+func newKey(owner Owner, wanted NewKey, createdBy string) (Key, string) {
 	secret := NewSecret(owner.Mode)
 	return Key{
 		Owner: owner, ID: KeyPrefix + base62.Random(16), Name: wanted.Name, Scopes: wanted.Scopes, ExpiresAt: wanted.ExpiresAt,
-		Prefix: secret[:shownLength], Secrets: []Secret{{Hash: HashOf(secret)}},
+		CreatedBy: createdBy, Prefix: secret[:shownLength], Secrets: []Secret{{Hash: HashOf(secret)}},
 	}, secret
 }
 
-// List returns all keys of an owner, newest first, including expired and revoked keys, but not the declared key.
-func (k *Keys) List(ctx context.Context, owner Owner) ([]Key, error) { return k.store.Keys(ctx, owner) }
+// List returns a page of the keys of an owner, newest first, including expired and revoked keys, but not the declared key.
+func (k *Keys) List(ctx context.Context, owner Owner, query KeyQuery) (KeyPage, error) {
+	return k.store.Keys(ctx, owner, query)
+}
 
 // Revoke revokes a key, so that all its secrets stop working at once. It returns ErrKeyNotFound if the owner has no such
 // key, if the key is already revoked, and for the declared key.
@@ -154,7 +175,7 @@ func (k *Keys) Verify(ctx context.Context, secret string) (Principal, error) {
 // nil if the secret works, and ErrInvalidToken if it does not. Any other error comes from the store, and means that the
 // result is unknown.
 func (k *Keys) Revalidate(ctx context.Context, p Principal) error {
-	if p.Secret == (Hash{}) && k.declared.KeyID != "" && p.KeyID == k.declared.KeyID {
+	if k.isDeclared(p) {
 		return nil
 	}
 	return k.store.KeyAlive(ctx, p)

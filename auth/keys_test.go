@@ -23,6 +23,28 @@ type fakeStore struct {
 	touched [][]KeyUse // the batches that TouchKeys got
 	err     error      // most methods return this error; nil means no error
 	reading func()     // KeyByHash calls reading after it has read the keys; nil means no call
+	tickets map[Hash]Ticket
+}
+
+func (s *fakeStore) PutTicket(_ context.Context, hash Hash, ticket Ticket) (time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tickets == nil {
+		s.tickets = make(map[Hash]Ticket)
+	}
+	s.tickets[hash] = ticket
+	return time.Now().Add(TicketLifetime), s.err
+}
+
+func (s *fakeStore) TakeTicket(_ context.Context, hash Hash) (Ticket, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ticket, ok := s.tickets[hash]
+	delete(s.tickets, hash)
+	if s.err != nil || ok {
+		return ticket, s.err
+	}
+	return Ticket{}, ErrInvalidToken
 }
 
 func (s *fakeStore) KeyByHash(_ context.Context, hash Hash) (KeyMatch, error) {
@@ -74,7 +96,9 @@ func (s *fakeStore) CreateFirstKey(ctx context.Context, key Key) (bool, error) {
 	return err == nil, err
 }
 
-func (s *fakeStore) Keys(context.Context, Owner) ([]Key, error) { return nil, errors.ErrUnsupported }
+func (s *fakeStore) Keys(context.Context, Owner, KeyQuery) (KeyPage, error) {
+	return KeyPage{}, errors.ErrUnsupported
+}
 
 func (s *fakeStore) find(owner Owner, id string) (*Key, error) {
 	i := slices.IndexFunc(s.keys, func(k *Key) bool { return k.Owner == owner && k.ID == id && !k.Revoked })
@@ -192,7 +216,8 @@ func TestVerify_StoreFails_ReturnsErrorOfStore(t *testing.T) {
 }
 
 func TestDeclaredKey_WithoutChecksum_AcceptedWithStableID(t *testing.T) {
-	declared := "svc_live_" + strings.Repeat("x", 23)
+	declared := "svc_live_chosen-by-the-operator"
+	declared += strings.Repeat("!", 32-len(declared))
 	if err := CheckDeclared(declared); err != nil {
 		t.Fatal(err)
 	}
@@ -220,9 +245,25 @@ func TestDeclaredKey_WithoutChecksum_AcceptedWithStableID(t *testing.T) {
 	if err := keys.Revoke(context.Background(), p.Owner(), p.KeyID); !errors.Is(err, ErrKeyNotFound) {
 		t.Errorf("Revoke of the declared key: got %v, want %v", err, ErrKeyNotFound)
 	}
-	for _, bad := range []string{"svc_live_" + strings.Repeat("x", 22), "svc_test_" + strings.Repeat("x", 40), "svc_live_" + strings.Repeat("ä", 40), "svc_live_ " + strings.Repeat("x", 40)} {
+}
+
+func TestCheckDeclared_WeakOrMalformed_Refused(t *testing.T) {
+	random := strings.Repeat("0123456789abcdef", 3)
+	for what, bad := range map[string]string{
+		"31 characters":          "svc_live_" + random[:22],
+		"the prefix of test":     "svc_test_" + random,
+		"not ASCII":              "svc_live_" + random + "ä",
+		"a space":                "svc_live_ " + random,
+		"32 equal characters":    "svc_live_" + strings.Repeat("x", 32),
+		"7 different characters": "svc_live_" + strings.Repeat("abcdefg", 5),
+	} {
 		if CheckDeclared(bad) == nil {
-			t.Errorf("CheckDeclared accepted %q", bad)
+			t.Errorf("%s: CheckDeclared accepted %q", what, bad)
+		}
+	}
+	for _, good := range []string{"svc_live_" + random[:23], "svc_live_" + strings.Repeat("abcdefgh", 3), NewSecret(Live)} {
+		if err := CheckDeclared(good); err != nil {
+			t.Errorf("CheckDeclared of %q: %v", good, err)
 		}
 	}
 }
@@ -242,6 +283,29 @@ func TestCreate_ScopeThatMakerLacks_Refused(t *testing.T) {
 	maker.Scopes = []Scope{Admin}
 	if _, _, err := keys.Create(t.Context(), maker, NewKey{Name: "n", Scopes: allScopes}); err != nil {
 		t.Errorf("Create with all scopes by an admin key: got %v", err)
+	}
+}
+
+func TestCreate_CreatedBy_NamesMaker(t *testing.T) {
+	store := &fakeStore{}
+	secret := "svc_live_" + strings.Repeat("declared", 4)
+	keys := NewKeys(store, Options{AdminKey: secret})
+	if _, err := keys.CreateFirst(t.Context()); err != nil || store.keys[0].CreatedBy != CLI {
+		t.Errorf("the first key is %+v, error %v", store.keys[0], err)
+	}
+	declared, err := keys.Verify(t.Context(), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operators, _ := create(t, keys, "a", Live, NewKey{Scopes: []Scope{Admin}})
+	other := Principal{Account: "a", Mode: Live, KeyID: operators.ID, Scopes: []Scope{Admin}, Secret: Hash{1}}
+	for want, maker := range map[string]Principal{Declared: declared, operators.ID: other} {
+		if key, _, err := keys.Create(t.Context(), maker, NewKey{Scopes: []Scope{Admin}}); err != nil || key.CreatedBy != want {
+			t.Errorf("the key is %+v, error %v; want createdBy %s", key, err, want)
+		}
+	}
+	if operators.CreatedBy != CLI {
+		t.Errorf("the operator's key is %+v, want createdBy %s", operators, CLI)
 	}
 }
 

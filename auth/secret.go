@@ -21,6 +21,9 @@ const (
 	shownLength = len(livePrefix) + 4
 	// minDeclared is the minimum length of a declared secret, including the prefix.
 	minDeclared = 32
+	// minDifferent is the minimum number of different characters in a declared secret after the prefix. A random secret has
+	// far more. The check finds placeholders such as svc_live_xxxx… and repeated words.
+	minDifferent = 8
 )
 
 // NewSecret returns a new random secret. mode is Live or Test.
@@ -89,7 +92,8 @@ func (h Hash) String() string { return "(hash)" }
 func (h Hash) GoString() string { return h.String() }
 
 // CheckDeclared returns an error unless secret may be the secret of the declared admin key. The secret must begin with
-// svc_live_ and have at least 32 characters, all of them visible ASCII.
+// svc_live_ and have at least 32 characters, all of them visible ASCII. After the prefix, it must have at least 8 different
+// characters. A secret that passes may still be easy to guess.
 func CheckDeclared(secret string) error {
 	if !strings.HasPrefix(secret, livePrefix) || len(secret) < minDeclared {
 		return errors.New("the admin key must begin with svc_live_ and have at least 32 characters")
@@ -98,6 +102,13 @@ func CheckDeclared(secret string) error {
 		if c <= ' ' || c >= 0x7f {
 			return errors.New("the admin key must contain only visible ASCII characters")
 		}
+	}
+	different := make(map[rune]bool)
+	for _, c := range secret[len(livePrefix):] {
+		different[c] = true
+	}
+	if len(different) < minDifferent {
+		return errors.New("the admin key must have at least 8 different characters after svc_live_: use random characters, for example of openssl rand -hex 20")
 	}
 	return nil
 }

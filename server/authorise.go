@@ -66,7 +66,7 @@ func bearer(h http.Header) string {
 func hasCredentials(h http.Header) bool { return strings.Join(h.Values("Authorization"), "") != "" }
 
 // verifyHandshake returns the principal of a handshake. It verifies the key in the Authorization header or, without that
-// header, the ticket. The key that created the ticket must still work.
+// header, the ticket.
 func (s *Server) verifyHandshake(c *gin.Context, offers socket.Offers) (auth.Principal, error) {
 	if hasCredentials(c.Request.Header) {
 		return s.verify(c)
@@ -75,11 +75,7 @@ func (s *Server) verifyHandshake(c *gin.Context, offers socket.Offers) (auth.Pri
 	if !offered {
 		ticket = c.Query("ticket")
 	}
-	p, err := s.Tickets.Redeem(c.Request.Context(), ticket)
-	if err != nil {
-		return p, err
-	}
-	return p, s.Keys.Revalidate(c.Request.Context(), p)
+	return s.Keys.RedeemTicket(c.Request.Context(), ticket)
 }
 
 // principal returns the principal of the request. It panics unless admit has stored the principal in c.

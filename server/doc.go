@@ -45,7 +45,8 @@
 //     enforces.
 //   - A request that needs the store gets 503 with Retry-After within 2 s if the store is unreachable.
 //   - A send without streaming waits until its reply ends. If the caller disconnects, the reply goes on. A caller that closes
-//     only its sending side still gets the response.
+//     only its sending side still gets the response. If the key is revoked, the caller gets 401 within a second, also while
+//     the send is in the queue of its session.
 //   - Package transport limits the connections, and cuts a connection if its client does not read for 30 s. It also finds the
 //     address of a client behind a trusted proxy.
 //   - The unread responses of an account and mode may occupy 16 MiB (maxUnread). Above that, a GET with a large response gets 503.

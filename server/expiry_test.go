@@ -13,9 +13,8 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// outlives matches the Redis keys that may outlive a session. Those keys hold API keys, accounts, usage counts, nodes and the key
-// that seals tickets.
-var outlives = regexp.MustCompile(`^(k:.*|\{a:[^}]*\}:(account|keys|key:key_.*|h:\d+|day)|nodes|ticket-key)$`)
+// outlives matches the Redis keys that may outlive a session. Those keys hold API keys, accounts, usage counts and nodes.
+var outlives = regexp.MustCompile(`^(k:.*|\{a:[^}]*\}:(account|keys|key:key_.*|h:\d+|day)|nodes)$`)
 
 // expiring has a Redis server with its own clock, two nodes on that server, and words that Redis must not contain after a day.
 type expiring struct {

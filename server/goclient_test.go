@@ -296,7 +296,7 @@ func TestGoClient_RefusedSend(t *testing.T) {
 			p.call("GET", "/v1/sessions", nil)
 		}
 		for name, e := range map[string]*client.Error{"on the open socket": refusedWith(t, good, session, "hello"), "over REST": restError(t, good)} {
-			if e.Code != "rate_limit_exceeded" || e.Status != 429 || e.RetryAfter < time.Second || e.RetryAfter > 61*time.Second {
+			if e.Code != "rate_limit_exceeded" || e.Status != 429 || e.RateLimit != "requestsPerMinute" || e.RetryAfter < time.Second || e.RetryAfter > 61*time.Second {
 				t.Errorf("%s: %+v", name, e)
 			}
 		}

@@ -117,12 +117,8 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	if err != nil {
 		t.Fatal(err)
 	}
-	tickets, err := auth.NewTickets(context.Background(), backend.Tickets)
-	if err != nil {
-		t.Fatal(err)
-	}
 	outer := server.Options{
-		Keys: auth.NewKeys(backend.Keys, auth.Options{AdminKey: adminKey}), Tickets: tickets, Limits: auth.NewLimits(tiers), Ready: backend.Ping, Log: log,
+		Keys: auth.NewKeys(backend.Keys, auth.Options{AdminKey: adminKey}), Limits: auth.NewLimits(tiers), Ready: backend.Ping, Log: log,
 	}
 	for _, o := range options {
 		o(&outer, &inner)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -65,18 +66,41 @@ func newKey(name *string, scopes []string, expiresAt *string) (wanted auth.NewKe
 	return wanted, nil
 }
 
-// listKeys is GET /v1/keys. It returns all keys on one page.
+// listKeys is GET /v1/keys.
 func (s *Server) listKeys(c *gin.Context) (any, error) {
-	keys, err := s.Keys.List(c.Request.Context(), principal(c).Owner())
+	query, err := queryKeys(c)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Keys.List(c.Request.Context(), principal(c).Owner(), query)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	records := make([]auth.Record, 0, len(keys))
-	for i := range keys {
-		records = append(records, keys[i].Record(now))
+	records := make([]auth.Record, 0, len(found.Keys))
+	for i := range found.Keys {
+		records = append(records, found.Keys[i].Record(now))
 	}
-	return page{Data: records, Pagination: paginate(false, "")}, nil
+	more := !found.Next.IsZero()
+	return page{Data: records, Pagination: paginate(more, strconv.FormatInt(found.Next.UnixMilli(), 10))}, nil
+}
+
+// queryKeys returns the page of keys that a query selects. The cursor of a page is the time before which its keys were created,
+// in Unix milliseconds. So a cursor stays valid when the last key of the previous page is removed.
+func queryKeys(c *gin.Context) (query auth.KeyQuery, err error) {
+	if query.Limit, err = queryLimit(c, defaultKeys, maxKeys); err != nil {
+		return query, err
+	}
+	text, ok := c.GetQuery("cursor")
+	if !ok {
+		return query, nil
+	}
+	before, err := strconv.ParseUint(text, 10, 48)
+	if err != nil || before == 0 {
+		return query, api.Invalid("cursor", "must be the nextCursor of a page of keys")
+	}
+	query.Before = time.UnixMilli(int64(before))
+	return query, nil
 }
 
 // revokeKey is DELETE /v1/keys/{keyId}. A key may revoke itself.

@@ -33,13 +33,13 @@ func (p *parley) status(t *testing.T, what, secret, method, path string, body an
 
 func TestKeys_CreateRotateRevoke_OldSecretsRefused(t *testing.T) {
 	p := start(t, echo)
-	admin := p.key("acme", auth.Admin)
+	maker, admin := p.newKey("acme", auth.Live, auth.NewKey{Name: "a key", Scopes: []auth.Scope{auth.Admin}})
 	created := p.status(t, "create", admin, "POST", "/v1/keys", map[string]any{
 		"name": "Dashboard 🌿", "scopes": []string{"read:sessions", "write:sessions"}, "expiresAt": "2099-12-31T23:59:59.9999+01:00",
 	}, 200, "").body
 	first, id := created["key"].(string), created["keyId"].(string)
 	for field, want := range map[string]any{
-		"name": "Dashboard 🌿", "mode": "live", "status": "active", "expiresAt": "2099-12-31T22:59:59.999Z", "lastUsedAt": nil,
+		"name": "Dashboard 🌿", "mode": "live", "createdBy": maker.ID, "status": "active", "expiresAt": "2099-12-31T22:59:59.999Z", "lastUsedAt": nil,
 	} {
 		if created[field] != want {
 			t.Errorf("%s is %v, want %v", field, created[field], want)
@@ -85,6 +85,9 @@ func TestKeys_CreateRotateRevoke_OldSecretsRefused(t *testing.T) {
 	list := p.status(t, "list", admin, "GET", "/v1/keys", nil, 200, "")
 	records := list.body["data"].([]any)
 	newest := records[0].(map[string]any)
+	if oldest := records[1].(map[string]any); oldest["createdBy"] != "cli" {
+		t.Errorf("the key from the command line is %v", oldest)
+	}
 	if len(records) != 2 || newest["keyId"] != id || newest["status"] != "revoked" || newest["prefix"] != third[:len(newest["prefix"].(string))] {
 		t.Errorf("the list is %s", list.raw)
 	}
@@ -93,6 +96,65 @@ func TestKeys_CreateRotateRevoke_OldSecretsRefused(t *testing.T) {
 	}
 	p.status(t, "revoke itself", admin, "DELETE", "/v1/keys/"+records[1].(map[string]any)["keyId"].(string), nil, 200, "")
 	p.status(t, "with the key that revoked itself", admin, "GET", "/v1/keys", nil, 401, "invalid_token")
+}
+
+func TestListKeys_Pages_EachKeyOnce(t *testing.T) {
+	p := start(t, echo)
+	admin := p.key("acme", auth.Admin) // the oldest key
+	var want []string
+	for range 6 {
+		made := p.status(t, "create", admin, "POST", "/v1/keys", `{"name":"n","scopes":["admin"]}`, 200, "").body
+		want = slices.Insert(want, 0, made["keyId"].(string))
+	}
+	var got []string
+	query := "?limit=3"
+	for pages := 1; ; pages++ {
+		a := p.status(t, "list", admin, "GET", "/v1/keys"+query, nil, 200, "")
+		for _, record := range a.body["data"].([]any) {
+			got = append(got, record.(map[string]any)["keyId"].(string))
+		}
+		pagination := a.body["pagination"].(map[string]any)
+		if pagination["hasMore"] == false {
+			if pages != 3 || pagination["nextCursor"] != nil {
+				t.Errorf("page %d is the last page: %s", pages, a.raw)
+			}
+			break
+		}
+		query = "?limit=3&cursor=" + pagination["nextCursor"].(string)
+		last := got[len(got)-1]
+		p.status(t, "revoke the last key of the page", admin, "DELETE", "/v1/keys/"+last, nil, 200, "")
+	}
+	if len(got) != 7 || !slices.Equal(got[:6], want) {
+		t.Errorf("the keys are %q, want %q and the admin key", got, want)
+	}
+	for query, field := range map[string]string{
+		"limit=0": "limit", "limit=101": "limit", "limit=x": "limit", "cursor=": "cursor", "cursor=0": "cursor", "cursor=-1": "cursor",
+		"cursor=" + want[0]: "cursor", "cursor=999999999999999999": "cursor", "before=1": "before",
+	} {
+		a := p.status(t, query, admin, "GET", "/v1/keys?"+query, nil, 400, "validation_error")
+		if a.body["error"].(map[string]any)["field"] != field {
+			t.Errorf("%s: %s", query, a.raw)
+		}
+	}
+}
+
+func TestCreateKey_QuotaReached_429(t *testing.T) {
+	p := start(t, echo, withTiers(t, `{"pro":{"keys":3}}`))
+	admin := p.key("acme", auth.Admin)
+	var ids []string
+	for range 2 {
+		made := p.status(t, "create", admin, "POST", "/v1/keys", `{"name":"n","scopes":["admin"]}`, 200, "").body
+		ids = append(ids, made["keyId"].(string))
+	}
+	refused := p.status(t, "create", admin, "POST", "/v1/keys", `{"name":"n","scopes":["admin"]}`, 429, "quota_exceeded")
+	fields := refused.body["error"].(map[string]any)
+	if fields["quota"] != "keys" || fields["used"] != 3.0 || fields["limit"] != 3.0 || refused.header.Get("Retry-After") != "" ||
+		refused.header.Get("X-RateLimit-Limit") != "300" {
+		t.Errorf("%v %s", refused.header, refused.raw)
+	}
+	p.status(t, "rotate", admin, "POST", "/v1/keys/"+ids[0]+"/rotate", nil, 200, "")
+	p.status(t, "revoke", admin, "DELETE", "/v1/keys/"+ids[0], nil, 200, "")
+	p.status(t, "create", admin, "POST", "/v1/keys", `{"name":"n","scopes":["admin"]}`, 200, "")
 }
 
 func TestCreateKey_InvalidBody_400(t *testing.T) {
@@ -159,6 +221,10 @@ func TestKeys_RevokeOrRotateUnknown_404(t *testing.T) {
 	}
 	if a := p.status(t, "list with the admin key", adminKey, "GET", "/v1/keys", nil, 200, ""); a.raw != `{"data":[],"pagination":{"hasMore":false,"nextCursor":null}}`+"\n" {
 		t.Errorf("the list contains the admin key: %s", a.raw)
+	}
+	made := p.status(t, "create with the admin key", adminKey, "POST", "/v1/keys", `{"name":"n","scopes":["admin"]}`, 200, "")
+	if made.body["createdBy"] != "declared" {
+		t.Errorf("the key is %s, want createdBy declared", made.raw)
 	}
 }
 

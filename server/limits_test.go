@@ -138,7 +138,8 @@ func TestLimits_Tokens_ReservedThenSettled(t *testing.T) {
 	second := p.begin(other, "hi")
 	third := p.session()
 	a := p.call("POST", "/v1/sessions/"+third+"/messages", map[string]any{"content": "hi"})
-	if a.status != 429 || code(a.body) != "rate_limit_exceeded" || a.header.Get("X-RateLimit-Limit") != "3000" || a.header.Get("Retry-After") == "" {
+	if a.status != 429 || code(a.body) != "rate_limit_exceeded" || a.body["error"].(map[string]any)["limit"] != "tokensPerMinute" ||
+		a.header.Get("X-RateLimit-Limit") != "3000" || a.header.Get("Retry-After") == "" {
 		t.Errorf("%d %v %s", a.status, a.header, a.raw)
 	}
 	if n := p.must("GET", "/v1/sessions/"+third, nil)["messageCount"]; n != 0.0 {

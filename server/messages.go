@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -41,7 +40,9 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	if message.Idempotency, err = api.SendIdempotency(headerIdempotencyKey, headerKey(c), message); err != nil {
 		return nil, err
 	}
-	exchange, err := s.send(c, message)
+	sending, waiting, release := s.whileKeyWorks(c)
+	defer release()
+	exchange, err := s.Conversation.Send(sending, api.Owner(principal(c)), message)
 	if err != nil {
 		return nil, err
 	}
@@ -54,9 +55,10 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	if body.Streaming != nil && *body.Streaming {
 		return withReplayHeader(s.streaming(c, exchange), nil)
 	}
-	// A caller may close its sending side and still read the response. Closing that side cancels the request's context, but
-	// must not end the wait.
-	reply, err := exchange.Wait(context.WithoutCancel(c.Request.Context()))
+	reply, err := exchange.Wait(waiting)
+	if err != nil && waiting.Err() != nil {
+		err = context.Cause(waiting)
+	}
 	if err != nil {
 		return nil, err // without the header, because the reply's final state is unknown
 	}
@@ -91,9 +93,16 @@ func (s *Server) previewContext(c *gin.Context) (any, error) {
 	return preview, nil
 }
 
-// send sends a message. It returns when the turn has begun.
-func (s *Server) send(c *gin.Context, m conversation.NewMessage) (*turn.Sent, error) {
-	return s.Conversation.Send(c.Request.Context(), api.Owner(principal(c)), m)
+// whileKeyWorks returns two contexts for a send. Both end within a second after the caller's key stopped working, with the
+// cause auth.ErrInvalidToken. So the send leaves the queue of its session, and the caller gets a 401. sending also ends when
+// the caller closes its sending side. waiting does not, because the caller may still read the response.
+func (s *Server) whileKeyWorks(c *gin.Context) (sending, waiting context.Context, release func()) {
+	ctx := c.Request.Context()
+	sending, endSending := context.WithCancelCause(ctx)
+	waiting, endWaiting := context.WithCancelCause(context.WithoutCancel(ctx))
+	end := func(cause error) { endSending(cause); endWaiting(cause) }
+	unwatch := s.revocation.Watch(principal(c), func() { end(auth.ErrInvalidToken) })
+	return sending, waiting, func() { unwatch(); end(nil) }
 }
 
 // streamingReply is a live reply, with the data that a client needs to subscribe to the reply.
@@ -113,11 +122,15 @@ func (s *Server) streaming(c *gin.Context, x *turn.Sent) streamingReply {
 	session := x.Reply.SessionID
 	info := subscribeInfo{URL: s.socketURL(c), Cursor: wire.Cursor(session, x.Position)}
 	if p := principal(c); p.Has(auth.ReadMessages) {
-		var expires time.Time
 		p.SessionID = session
-		info.Ticket, expires = s.Tickets.Issue(c.Request.Context(), p)
+		// Without the cancellation, because the caller may have closed its sending side and still read the response.
+		ticket, expires, err := s.Keys.IssueTicket(context.WithoutCancel(c.Request.Context()), p)
+		if err != nil { // the turn has begun, so the caller needs the response; it can create a ticket later
+			s.Log.Warn("the response to a send has no ticket", "requestId", c.GetString(keyRequestID), "error", err)
+			return streamingReply{Message: x.Reply, Stream: info}
+		}
 		at := conversation.TimeOf(expires)
-		info.TicketExpiresAt = &at
+		info.Ticket, info.TicketExpiresAt = ticket, &at
 	}
 	return streamingReply{Message: x.Reply, Stream: info}
 }
@@ -231,6 +244,9 @@ func (s *Server) issueTicket(c *gin.Context) (any, error) {
 		}
 		p.SessionID = *body.SessionID
 	}
-	ticket, expires := s.Tickets.Issue(c.Request.Context(), p)
+	ticket, expires, err := s.Keys.IssueTicket(c.Request.Context(), p)
+	if err != nil {
+		return nil, err
+	}
 	return gin.H{"ticket": ticket, "expiresAt": conversation.TimeOf(expires)}, nil
 }

@@ -2,19 +2,26 @@ package server_test
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
 	"parley/auth"
+	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/service"
 	"parley/server"
+	"parley/store/redis/redistest"
 	"parley/stream"
 )
 
@@ -374,9 +381,11 @@ func TestNodes_90RequestsAtOnce_60Pass(t *testing.T) {
 func TestNodes_RevokedKey_BothNodesRefuse(t *testing.T) {
 	t.Parallel()
 	a, b := nodes(t, echo)
-	key, secret := a.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadSessions}})
+	key, secret := a.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadSessions, auth.ReadMessages}})
 	bearer := []string{"Authorization", "Bearer " + secret}
+	tickets := make(map[*parley]string)
 	for _, p := range []*parley{a, b} { // afterwards, both nodes have the key in their caches
+		tickets[p] = p.call("POST", "/v1/stream/tickets", nil, bearer...).body["ticket"].(string)
 		if got := p.call("GET", "/v1/sessions", nil, bearer...); got.status != 200 {
 			t.Fatalf("%d %s", got.status, got.raw)
 		}
@@ -391,6 +400,8 @@ func TestNodes_RevokedKey_BothNodesRefuse(t *testing.T) {
 		if got := p.call("GET", "/v1/sessions", nil, bearer...); got.status != 401 {
 			t.Errorf("node %s responds with %d %s, want 401", name, got.status, got.raw)
 		}
+		_, err := p.byTicket(tickets[p], false)
+		checkRefusal(t, err, 401)
 	}
 	if _, err := s.read(); websocket.CloseStatus(err) != 4401 {
 		t.Errorf("the socket on the other node: %v", err)
@@ -459,4 +470,58 @@ func TestNodes_Summary_ShownOnceOnEachNode(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestNodes_CopyOfRedis_OpensNoSocket has an attacker who can read Redis. Earlier versions kept a key in Redis, with which the
+// attacker could seal tickets that named any account, scopes and tier.
+func TestNodes_CopyOfRedis_OpensNoSocket(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Single(t)
+	sealingKey := strings.Repeat("k", 32)
+	redis.Do("SET", "ticket-key", sealingKey)
+	a, b := startOn(t, redis.URL, echo), startOn(t, redis.URL, echo)
+	key, secret := a.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadMessages}})
+	bearer := []string{"Authorization", "Bearer " + secret}
+	ticket := a.call("POST", "/v1/stream/tickets", nil, bearer...).body["ticket"].(string)
+	for name, value := range redis.Contents() {
+		if strings.Contains(name, ticket) || strings.Contains(value, ticket) {
+			t.Errorf("Redis contains the ticket: %s = %q", name, value)
+		}
+	}
+	claims := auth.Principal{
+		Account: "acme", Mode: auth.Live, Tier: limit.Enterprise, KeyID: key.ID, Scopes: []auth.Scope{auth.Admin}, Secret: key.Secrets[0].Hash,
+	}
+	foreign := claims
+	foreign.Account = "victim"
+	for what, p := range map[string]auth.Principal{"a higher tier and all scopes": claims, "another account": foreign} {
+		if s, err := b.byTicket(sealedTicket(t, sealingKey, p), false); err == nil {
+			t.Errorf("a ticket that claims %s opened a socket: %v", what, s.conn.Subprotocol())
+		} else {
+			checkRefusal(t, err, 401)
+		}
+		if got := b.call("GET", "/v1/sessions/"+noSession+"/messages", nil, bearer...); got.status != 404 {
+			t.Errorf("after a ticket that claims %s, the real key gets %d %s", what, got.status, got.raw)
+		}
+	}
+	if _, err := b.byTicket(ticket, false); err != nil {
+		t.Errorf("the real ticket: %v", err)
+	}
+}
+
+// sealedTicket returns a ticket in the format of earlier versions.
+func sealedTicket(t *testing.T, key string, p auth.Principal) string {
+	t.Helper()
+	payload, err := json.Marshal(map[string]any{"Principal": p, "Expires": time.Now().Add(20 * time.Second).UnixMilli(), "Nonce": conversation.RandomText(16)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := aes.NewCipher([]byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seal, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base64.RawURLEncoding.EncodeToString(seal.Seal(nil, nil, payload, nil))
 }

@@ -3,6 +3,8 @@ package server_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"parley/auth"
 	"parley/conversation"
@@ -154,4 +156,49 @@ func TestQueuedSend_KeyRevoked_401(t *testing.T) {
 	}
 	c.end()
 	within(t, "the next response", next)
+}
+
+// TestSend_KeyRevoked_401WithinASecond revokes a key that has two sends in the queue of a session, and a send that waits for its
+// reply. All three get 401. The queued sends leave the queue, and the reply goes on.
+func TestSend_KeyRevoked_401WithinASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := newDirected()
+		option, queued := notifyQueued()
+		noticed, left := notifyLeft()
+		p := startPiped(t, model, option, noticed)
+		busy, session := p.session(), p.session()
+		key, secret := p.newKey("default", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.WriteMessages}})
+		p.begin(busy, "first")
+		first := model.next(t)
+		sends := map[string]<-chan answer{
+			"queued":            p.later("POST", messages(busy), content("queued"), with(secret)...),
+			"queued, streaming": p.later("POST", messages(busy), map[string]any{"content": "queued", "streaming": true}, with(secret)...),
+			"answered":          p.later("POST", messages(session), content("waits"), with(secret)...),
+		}
+		within(t, "the first send to be queued", queued)
+		within(t, "the second send to be queued", queued)
+		second := model.next(t)
+		if err := p.keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+			t.Fatal(err)
+		}
+		from := time.Now()
+		for what, send := range sends {
+			if a := within(t, "the response to the send that is "+what, send); a.status != 401 || code(a.body) != "invalid_token" || time.Since(from) > time.Second {
+				t.Fatalf("%s: %d %s after %v", what, a.status, a.raw, time.Since(from))
+			}
+		}
+		within(t, "the first send to leave the queue", left)
+		within(t, "the second send to leave the queue", left)
+		for _, c := range []*call{first, second} {
+			if c.ctx.Err() != nil {
+				t.Error("a reply was stopped")
+			}
+			c.say("to the end")
+			c.end()
+		}
+		p.awaitNoLiveReply()
+		if last := p.history(session)[1]; last.Status != "completed" || len(p.history(busy)) != 2 {
+			t.Errorf("the reply ended as %+v", last)
+		}
+	})
 }

@@ -243,12 +243,8 @@ func (r *recount) addNode(backend *store.Backend) {
 	if err := n.service.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	tickets, err := auth.NewTickets(context.Background(), backend.Tickets)
-	if err != nil {
-		t.Fatal(err)
-	}
 	n.handler = server.New(server.Options{
-		Conversation: n.service, Keys: n.keys, Tickets: tickets, Limits: auth.NewLimits(tiers), Ready: backend.Ping, Log: log,
+		Conversation: n.service, Keys: n.keys, Limits: auth.NewLimits(tiers), Ready: backend.Ping, Log: log,
 	})
 	r.nodes = append(r.nodes, n)
 }

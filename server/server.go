@@ -22,7 +22,6 @@ import (
 type Options struct {
 	Conversation *service.Service
 	Keys         *auth.Keys
-	Tickets      *auth.Tickets
 	Limits       *auth.Limits
 	Page         Page // serves the files outside the API; nil if there are none
 	// Ready returns nil if the service can serve requests, otherwise the reason why it cannot.
@@ -117,7 +116,7 @@ func (s *Server) route() {
 		{"GET", "/v1/analytics/metrics", auth.ReadAnalytics, []string{"startDate", "endDate", "granularity"}, s.getMetrics},
 		{"GET", "/v1/analytics/usage", auth.ReadAnalytics, nil, s.getUsage},
 		{"POST", "/v1/keys", auth.Admin, nil, s.createKey},
-		{"GET", "/v1/keys", auth.Admin, nil, s.listKeys},
+		{"GET", "/v1/keys", auth.Admin, []string{"limit", "cursor"}, s.listKeys},
 		{"DELETE", "/v1/keys/:keyId", auth.Admin, nil, s.revokeKey},
 		{"POST", "/v1/keys/:keyId/rotate", auth.Admin, nil, s.rotateKey},
 	} {

@@ -24,7 +24,6 @@ type Backend struct {
 	Conversation conversation.Store
 	Nodes        conversation.Nodes // nil for the embedded store, which has one node
 	Keys         auth.Store
-	Tickets      auth.TicketStore
 
 	ping  func(ctx context.Context) error
 	close func() error
@@ -61,7 +60,7 @@ func openRedis(ctx context.Context, url string, log *slog.Logger) (*Backend, err
 	if policy := s.Evicts(ctx); policy != "" && log != nil {
 		log.Warn("Redis evicts keys when its memory is full, which would lose sessions and API keys: set maxmemory-policy to noeviction", "maxmemory-policy", policy)
 	}
-	return &Backend{Name: publicURL(url), Conversation: s, Nodes: s, Keys: s, Tickets: s, ping: s.Ping, close: s.Close}, nil
+	return &Backend{Name: publicURL(url), Conversation: s, Nodes: s, Keys: s, ping: s.Ping, close: s.Close}, nil
 }
 
 // Exists returns an error if url is a file: URL and is malformed, or if its file does not exist. For other URLs it returns nil
@@ -103,7 +102,7 @@ func openFile(rest string, log *slog.Logger) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Backend{Name: "file:" + rest, Conversation: s, Keys: s, Tickets: auth.NewTicketMemory(), ping: s.Ping, close: s.Close}, nil
+	return &Backend{Name: "file:" + rest, Conversation: s, Keys: s, ping: s.Ping, close: s.Close}, nil
 }
 
 // Ping returns an error that wraps conversation.ErrUnavailable if the store cannot be read, or is known to refuse writes. It may

@@ -11,20 +11,20 @@ const (
 	ByFailures                 // failed authentications a minute, for an address
 )
 
-// String returns the unit of the limit. Callers write it after a number, as in "60 requests a minute".
-func (k Kind) String() string {
-	switch k {
-	case ByRequests:
-		return "requests a minute"
-	case ByDay:
-		return "requests a day"
-	case ByTokens:
-		return "tokens a minute"
-	case ByFailures:
-		return "failed authentications a minute"
-	}
-	return "none"
+// kinds holds the texts of each Kind.
+var kinds = [...]struct{ name, unit string }{
+	0:          {"none", "none"},
+	ByRequests: {"requestsPerMinute", "requests a minute"},
+	ByDay:      {"requestsPerDay", "requests a day"},
+	ByTokens:   {"tokensPerMinute", "tokens a minute"},
+	ByFailures: {"failedAuthenticationsPerMinute", "failed authentications a minute"},
 }
+
+// String returns the unit of the limit. Callers write it after a number, as in "60 requests a minute".
+func (k Kind) String() string { return kinds[k].unit }
+
+// Name returns the name of the limit in the errors that callers get. A limit of a tier has the same name in PARLEY_TIERS.
+func (k Kind) Name() string { return kinds[k].name }
 
 // Status is the state of one limit for one request.
 type Status struct {

@@ -40,10 +40,26 @@ type TierLimits struct {
 	RequestsPerMonth int64
 	TokensPerMonth   int64
 	ActiveSessions   int64 // sessions that are active at the same time
+
+	// Keys is the number of active API keys that an owner may have, 1 to maxKeys. 0 means no limit. No tier has 0.
+	Keys int64
 }
 
-// maxReported is the maximum of the monthly figures. It is below 2^53, so that JavaScript can represent them exactly.
-const maxReported = 1_000_000_000_000_000
+const (
+	// maxReported is the maximum of the monthly figures. It is below 2^53, so that JavaScript can represent them exactly.
+	maxReported = 1_000_000_000_000_000
+	// maxKeys is the maximum of Keys. The embedded store counts the active keys of the owner for each new key, which takes
+	// 3 ms for 100,000 keys.
+	maxKeys = 100_000
+)
+
+// Quota names a quota, in errors and in PARLEY_TIERS.
+type Quota string
+
+// The quotas that a store enforces.
+const (
+	QuotaKeys Quota = "keys" // active API keys of an owner
+)
 
 // Tiers holds the limits of each tier.
 type Tiers struct{ free, pro, enterprise TierLimits }
@@ -51,9 +67,21 @@ type Tiers struct{ free, pro, enterprise TierLimits }
 // DefaultTiers returns the default limits of each tier.
 func DefaultTiers() Tiers {
 	return Tiers{
-		free:       TierLimits{60, 10_000, 10_000, 1_000_000, 100},
-		pro:        TierLimits{300, 100_000, 500_000, 50_000_000, 5_000},
-		enterprise: TierLimits{1_000, 500_000, 5_000_000, 1_000_000_000, 50_000},
+		free: TierLimits{
+			RequestsPerMinute: 60, TokensPerMinute: 10_000,
+			RequestsPerMonth: 10_000, TokensPerMonth: 1_000_000, ActiveSessions: 100,
+			Keys: 1_000,
+		},
+		pro: TierLimits{
+			RequestsPerMinute: 300, TokensPerMinute: 100_000,
+			RequestsPerMonth: 500_000, TokensPerMonth: 50_000_000, ActiveSessions: 5_000,
+			Keys: 1_000,
+		},
+		enterprise: TierLimits{
+			RequestsPerMinute: 1_000, TokensPerMinute: 500_000,
+			RequestsPerMonth: 5_000_000, TokensPerMonth: 1_000_000_000, ActiveSessions: 50_000,
+			Keys: 1_000,
+		},
 	}
 }
 
@@ -77,10 +105,33 @@ func (t *Tiers) limits(tier Tier) *TierLimits {
 	return nil
 }
 
+// tierFields lists the fields of a tier in PARLEY_TIERS. read decodes the next value of d, and sets the field of l. An error
+// contains name, for example "pro.keys".
+var tierFields = []struct {
+	name string
+	read func(d *json.Decoder, name string, l *TierLimits) error
+}{
+	{"requestsPerMinute", number(MaxLimit, func(l *TierLimits) *int { return &l.RequestsPerMinute })},
+	{"tokensPerMinute", number(MaxLimit, func(l *TierLimits) *int { return &l.TokensPerMinute })},
+	{"requestsPerMonth", number(maxReported, func(l *TierLimits) *int64 { return &l.RequestsPerMonth })},
+	{"tokensPerMonth", number(maxReported, func(l *TierLimits) *int64 { return &l.TokensPerMonth })},
+	{"activeSessions", number(maxReported, func(l *TierLimits) *int64 { return &l.ActiveSessions })},
+	{string(QuotaKeys), number(maxKeys, func(l *TierLimits) *int64 { return &l.Keys })},
+}
+
+// number returns a read function for tierFields. It accepts a whole number from 1 to most, and stores the number in field(l).
+func number[N int | int64](most int64, field func(*TierLimits) *N) func(*json.Decoder, string, *TierLimits) error {
+	return func(d *json.Decoder, name string, l *TierLimits) error {
+		n, err := readNumber(d, name, most)
+		*field(l) = N(n)
+		return err
+	}
+}
+
 // ParseTiers returns the default tiers with the changes in overrides, the value of PARLEY_TIERS. overrides is a JSON object
-// such as {"pro":{"requestsPerMinute":600}}. The other fields are tokensPerMinute, requestsPerMonth, tokensPerMonth and
-// activeSessions. Values must be whole numbers of at least 1. An empty text changes nothing. An unknown or repeated name is
-// an error: otherwise, nobody would notice a typing error. The error names the field.
+// such as {"pro":{"requestsPerMinute":600}}, with the fields in tierFields. Values must be whole numbers of at least 1. An
+// empty text changes nothing. An unknown or repeated name is an error: otherwise, nobody would notice a typing error. The
+// error names the field.
 func ParseTiers(overrides string) (Tiers, error) {
 	tiers := DefaultTiers()
 	if strings.TrimSpace(overrides) == "" {
@@ -108,31 +159,13 @@ func ParseTiers(overrides string) (Tiers, error) {
 
 // override decodes the next value of d, and sets the field of l that has the JSON name field.
 func (l *TierLimits) override(d *json.Decoder, tier, field string) error {
-	var minute *int
-	var reported *int64
-	switch field {
-	case "requestsPerMinute":
-		minute = &l.RequestsPerMinute
-	case "tokensPerMinute":
-		minute = &l.TokensPerMinute
-	case "requestsPerMonth":
-		reported = &l.RequestsPerMonth
-	case "tokensPerMonth":
-		reported = &l.TokensPerMonth
-	case "activeSessions":
-		reported = &l.ActiveSessions
-	default:
-		return fmt.Errorf("unknown field %q of %s (requestsPerMinute, tokensPerMinute, "+
-			"requestsPerMonth, tokensPerMonth, activeSessions)", field, tier)
+	names := make([]string, len(tierFields))
+	for i, f := range tierFields {
+		if names[i] = f.name; f.name == field {
+			return f.read(d, tier+"."+field, l)
+		}
 	}
-	if minute != nil {
-		n, err := readNumber(d, tier+"."+field, MaxLimit)
-		*minute = int(n)
-		return err
-	}
-	n, err := readNumber(d, tier+"."+field, maxReported)
-	*reported = n
-	return err
+	return fmt.Errorf("unknown field %q of %s (%s)", field, tier, strings.Join(names, ", "))
 }
 
 // readNumber decodes the next value of d, which must be a whole number from 1 to most. The error contains name.

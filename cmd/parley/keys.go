@@ -131,13 +131,9 @@ type keysList struct {
 // Run lists keys.
 func (c *keysList) Run(ctx context.Context, o output) error {
 	return c.open(ctx, false, func(keys *auth.Keys, owner auth.Owner) error {
-		all, err := keys.List(ctx, owner)
+		records, err := allRecords(ctx, keys, owner)
 		if err != nil {
 			return err
-		}
-		records := make([]auth.Record, 0, len(all))
-		for i := range all {
-			records = append(records, all[i].Record(time.Now()))
 		}
 		if c.JSON {
 			encoder := json.NewEncoder(o.out)
@@ -149,27 +145,47 @@ func (c *keysList) Run(ctx context.Context, o output) error {
 	})
 }
 
+// allRecords returns the records of all keys of an owner, newest first. It reads the keys in pages.
+func allRecords(ctx context.Context, keys *auth.Keys, owner auth.Owner) ([]auth.Record, error) {
+	records := []auth.Record{}
+	query := auth.KeyQuery{Limit: 100}
+	for {
+		page, err := keys.List(ctx, owner, query)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Keys {
+			records = append(records, page.Keys[i].Record(time.Now()))
+		}
+		if query.Before = page.Next; page.Next.IsZero() {
+			return records, nil
+		}
+	}
+}
+
 // table prints records as a table.
 func table(o output, records []auth.Record) error {
 	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "KEY ID\tSTATUS\tPREFIX\tSCOPES\tCREATED\tEXPIRES\tLAST USED\tNAME")
+	fmt.Fprintln(w, "KEY ID\tSTATUS\tPREFIX\tSCOPES\tCREATED\tCREATED BY\tEXPIRES\tLAST USED\tNAME")
 	for _, r := range records {
 		scopes := make([]string, len(r.Scopes))
 		for i, s := range r.Scopes {
 			scopes[i] = string(s)
 		}
 		fmt.Fprintln(w, strings.Join([]string{
-			r.KeyID, string(r.Status), r.Prefix, strings.Join(scopes, ","), r.CreatedAt, orNever(r.ExpiresAt), orNever(r.LastUsedAt), r.Name,
+			r.KeyID, string(r.Status), r.Prefix, strings.Join(scopes, ","), r.CreatedAt, or(r.CreatedBy, "unknown"),
+			or(r.ExpiresAt, "never"), or(r.LastUsedAt, "never"), r.Name,
 		}, "\t"))
 	}
 	return w.Flush()
 }
 
-func orNever(at *string) string {
-	if at == nil {
-		return "never"
+// or returns the text, or missing if text is nil.
+func or(text *string, missing string) string {
+	if text == nil {
+		return missing
 	}
-	return *at
+	return *text
 }
 
 // keysRevoke is `parley keys revoke`.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -67,10 +68,14 @@ func (p *process) events(ctx context.Context, path, after string, show func(even
 		return err
 	}
 	defer response.Body.Close()
+	if response.StatusCode == http.StatusServiceUnavailable {
+		return errUnavailable
+	}
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("the stream returned %d", response.StatusCode)
 	}
 	var e event
+	var data string // the scanner also yields a line that was cut, but an event counts only after the empty line
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -81,28 +86,32 @@ func (p *process) events(ctx context.Context, path, after string, show func(even
 		case "event":
 			e.kind = value
 		case "data":
-			if err := json.Unmarshal([]byte(value), &e); err != nil {
-				p.t.Errorf("%v in %s", err, value)
-			}
+			data = value
 		case "":
 			if e.kind != "" {
+				if err := json.Unmarshal([]byte(data), &e); err != nil {
+					p.t.Errorf("%v in %s", err, data)
+				}
 				show(e)
 			}
-			e = event{}
+			e, data = event{}, ""
 		}
 	}
 	return lines.Err()
 }
 
+// errUnavailable means that a stream was refused with 503.
+var errUnavailable = errors.New("the stream returned 503")
+
 // streamClient has no timeout, because a stream lasts as long as its reply.
 var streamClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// follow reads the SSE stream of a reply to its end. The deltas must follow each other without a gap. It returns the text of the
-// deltas, the terminal event, and the time at which the terminal event arrived.
+// follow reads the SSE stream of a reply to its end. It repeats the request after a 503. The deltas must follow each other without a
+// gap. It returns the text of the deltas, the terminal event, and the time at which the terminal event arrived.
 func (p *process) follow(path string) (text string, end event, at time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	err := p.events(ctx, path, "", func(e event) {
+	show := func(e event) {
 		switch {
 		case e.kind == "message.delta" && e.Offset == len(text):
 			text += e.Delta
@@ -111,7 +120,12 @@ func (p *process) follow(path string) (text string, end event, at time.Time) {
 		case e.kind != "message.created" && strings.HasPrefix(e.kind, "message."):
 			end, at = e, time.Now()
 		}
-	})
+	}
+	err := p.events(ctx, path, "", show)
+	for errors.Is(err, errUnavailable) {
+		<-time.After(100 * time.Millisecond)
+		err = p.events(ctx, path, "", show)
+	}
 	if err != nil {
 		p.t.Error(err)
 	}
@@ -257,7 +271,8 @@ func (k *sender) send(n int) {
 			k.p.t.Errorf("a send got no response within %v", timeout)
 			return
 		}
-		status, answer, err := k.p.node(k.random.IntN(2)).keyed(key, "/v1/sessions/"+k.session+"/messages", map[string]any{"content": asked, "streaming": true})
+		status, _, answer, err := k.p.node(k.random.IntN(2)).request("POST", "/v1/sessions/"+k.session+"/messages",
+			map[string]any{"content": asked, "streaming": true}, "Idempotency-Key", key)
 		switch {
 		case err == nil && status == http.StatusOK:
 			path = "/v1/sessions/" + k.session + "/messages/" + answer["messageId"].(string)
@@ -289,29 +304,6 @@ func (k *sender) send(n int) {
 		k.p.t.Errorf("a reply of %d bytes ended as %q with %d bytes, after deltas of %d bytes", len(want), end.kind, len(end.Message.Content), len(text))
 	}
 	k.replies++
-}
-
-// keyed makes a POST request with an Idempotency-Key. An error means that no complete response arrived.
-func (p *process) keyed(key, path string, body any) (int, map[string]any, error) {
-	encoded, err := json.Marshal(body)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	request, err := http.NewRequest("POST", p.url+path, strings.NewReader(string(encoded)))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	request.Header.Set("Authorization", "Bearer "+p.key)
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Idempotency-Key", key)
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer response.Body.Close()
-	var answer map[string]any
-	err = json.NewDecoder(response.Body).Decode(&answer)
-	return response.StatusCode, answer, err
 }
 
 // Nodes are drained and restarted one after the other under load. Every reply must be complete.

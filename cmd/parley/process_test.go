@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -106,14 +107,20 @@ func command(t testing.TB, dir string, env []string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// serveIn starts `parley serve` in the folder dir, on a free port, and waits until it is ready.
+// serveIn starts `parley serve` in the folder dir, on a free port, and waits until it is ready. Like a service manager, it starts
+// the server again if the store was unavailable, because on a busy machine the store may miss its deadline.
 func serveIn(t testing.TB, dir string, env ...string) *process {
 	t.Helper()
-	p := start(t, command(t, dir, append(env, "PARLEY_ADDR=127.0.0.1:0"), "serve"))
-	if !p.ready() {
-		t.Fatalf("the server ended before it was ready:\n%s%s", p.out, p.errs)
+	const attempts = 10
+	for attempt := 1; ; attempt++ {
+		p := start(t, command(t, dir, append(env, "PARLEY_ADDR=127.0.0.1:0"), "serve"))
+		if p.ready() {
+			return p
+		}
+		if attempt == attempts || !strings.Contains(p.errs.String(), "the service is unavailable") {
+			t.Fatalf("the server ended before it was ready, %d times:\n%s%s", attempt, p.out, p.errs)
+		}
 	}
-	return p
 }
 
 // ready waits until the server has printed its address. It returns false if the process ends first.
@@ -206,8 +213,9 @@ func (p *process) call(method, path string, body any) (int, map[string]any, erro
 	return status, answer, err
 }
 
-// request is like call, and also returns the headers of the response.
-func (p *process) request(method, path string, body any) (int, http.Header, map[string]any, error) {
+// request is like call, and also returns the headers of the response. The headers of the request are names, each followed by its
+// value.
+func (p *process) request(method, path string, body any, headers ...string) (int, http.Header, map[string]any, error) {
 	var reader io.Reader
 	if body != nil {
 		encoded, err := json.Marshal(body)
@@ -222,6 +230,9 @@ func (p *process) request(method, path string, body any) (int, http.Header, map[
 	}
 	request.Header.Set("Authorization", "Bearer "+p.key)
 	request.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
 	response, err := client.Do(request)
 	if err != nil {
 		return 0, nil, nil, err
@@ -234,14 +245,20 @@ func (p *process) request(method, path string, body any) (int, http.Header, map[
 
 var client = &http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// must makes a request and returns the body. It fails the test unless the status is 200.
+// must makes a request and returns the body. It fails the test unless the status is 200. Like a client, it repeats a request after
+// a 503, which the server returns if the machine is so busy that the store misses its deadline.
 func (p *process) must(method, path string, body any) map[string]any {
 	p.t.Helper()
-	status, answer, err := p.call(method, path, body)
-	if err != nil || status != http.StatusOK {
-		p.t.Fatalf("%s %s: %d %v %v\n%s", method, path, status, answer, err, p.errs.String())
+	key := rand.Text()
+	for late := time.Now().Add(timeout); ; <-time.After(100 * time.Millisecond) {
+		status, _, answer, err := p.request(method, path, body, "Idempotency-Key", key)
+		if err == nil && status == http.StatusOK {
+			return answer
+		}
+		if status != http.StatusServiceUnavailable || time.Now().After(late) {
+			p.t.Fatalf("%s %s: %d %v %v\n%s", method, path, status, answer, err, p.errs.String())
+		}
 	}
-	return answer
 }
 
 // lines collects the output of a process.

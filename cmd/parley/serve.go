@@ -111,17 +111,12 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 			log.Warn("could not write when keys were last used", "error", err)
 		}
 	}()
-	tickets, err := auth.NewTickets(ctx, backend.Tickets)
-	if err != nil {
-		service.Drain(ctx)
-		return fmt.Errorf("reading the signing key of tickets: %w", err)
-	}
 	_, isSimulated := model.(*simulated.Model)
 	connections := transport.New(transport.Options{
 		Max: c.maxConnections(log), MaxPerClient: c.MaxPerAddress, Proxies: proxies, Log: log,
 	})
 	handler := server.New(server.Options{
-		Conversation: service, Keys: keys, Tickets: tickets, Limits: auth.NewLimits(tiers), Page: web.Handler(web.Options{Simulated: isSimulated}), Ready: backend.Ping,
+		Conversation: service, Keys: keys, Limits: auth.NewLimits(tiers), Page: web.Handler(web.Options{Simulated: isSimulated}), Ready: backend.Ping,
 		Origins: c.Origins, PublicURL: c.PublicURL, MaxSockets: c.MaxSockets, Connections: connections, Metrics: metrics, Log: log,
 	})
 	listener, err := net.Listen("tcp", c.Addr)

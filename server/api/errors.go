@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -125,6 +126,9 @@ func Describe(err error) (e *Error, fault bool) {
 	if refused, ok := errors.AsType[*auth.LimitError](err); ok {
 		return Limited(refused.Decision), false
 	}
+	if refused, ok := errors.AsType[*auth.QuotaError](err); ok {
+		return quotaExceeded(refused), false
+	}
 	for _, row := range table {
 		if errors.Is(err, row.is) {
 			e := &Error{Status: row.status, Code: row.code, Message: row.message}
@@ -139,13 +143,28 @@ func Describe(err error) (e *Error, fault bool) {
 	return Internal(), true
 }
 
-// Limited returns the error (429) for a request that a limit refused.
+// Limited returns the error (429) for a request that a rate limit refused.
 func Limited(d limit.Decision) *Error {
 	return &Error{
 		Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded",
 		Message:    "The limit of " + strconv.Itoa(d.Limit) + " " + d.Refused.String() + " is reached.",
+		Extra:      map[string]any{"limit": d.Refused.Name()},
 		RetryAfter: time.Duration(d.RetryAfter) * time.Second,
 		Decision:   &d,
+	}
+}
+
+// quotaTexts holds the message for each quota. It contains two numbers: the used part of the quota, and the quota.
+var quotaTexts = map[limit.Quota]string{
+	limit.QuotaKeys: "The account has %d of %d active keys. Revoke a key first.",
+}
+
+// quotaExceeded returns the error (429) for a request that a quota refused. It has no RetryAfter, because a quota does not
+// refill with time.
+func quotaExceeded(e *auth.QuotaError) *Error {
+	return &Error{
+		Status: http.StatusTooManyRequests, Code: "quota_exceeded", Message: fmt.Sprintf(quotaTexts[e.Quota], e.Used, e.Limit),
+		Extra: map[string]any{"quota": e.Quota, "used": e.Used, "limit": e.Limit},
 	}
 }
 

@@ -26,6 +26,7 @@ func TestDescribe_StatusCodeAndFault(t *testing.T) {
 		"a row of the table, wrapped": {fmt.Errorf("reading: %w", conversation.ErrSessionNotFound), 404, "session_not_found", 0, false},
 		"an Error":                    {Invalid("limit", "must be smaller"), 400, "validation_error", 0, false},
 		"a context overflow":          {&conversation.OverflowError{CurrentTokens: 9, MaxTokens: 8}, 413, "context_overflow", 0, false},
+		"a quota":                     {&auth.QuotaError{Quota: limit.QuotaKeys, Used: 3, Limit: 3}, 429, "quota_exceeded", 0, false},
 		"a limit":                     {refused, 429, "rate_limit_exceeded", 7 * time.Second, false},
 		"unavailable without a cause": {conversation.ErrUnavailable, 503, "service_unavailable", retrySoon, false},
 		"unavailable with a cause":    {fmt.Errorf("%w: no route", conversation.ErrUnavailable), 503, "service_unavailable", retrySoon, true},
@@ -55,6 +56,24 @@ func TestInvalid_BodyNamesField(t *testing.T) {
 	}
 	if e.UnknownCursor = true; e.IsInvalidRequest() {
 		t.Error("an unknown cursor counts as an invalid request")
+	}
+}
+
+func TestLimited_BodyNamesLimit(t *testing.T) {
+	for kind, want := range map[limit.Kind]string{
+		limit.ByRequests: "requestsPerMinute", limit.ByDay: "requestsPerDay", limit.ByTokens: "tokensPerMinute",
+		limit.ByFailures: "failedAuthenticationsPerMinute",
+	} {
+		if got := Limited(limit.Decision{Refused: kind, Limit: 60, RetryAfter: 7}).Body()["limit"]; got != want {
+			t.Errorf("the limit is %v, want %s", got, want)
+		}
+	}
+}
+
+func TestDescribe_QuotaError_BodyHasFigures(t *testing.T) {
+	e, _ := Describe(&auth.QuotaError{Quota: limit.QuotaKeys, Used: 12, Limit: 10})
+	if body := fmt.Sprint(e.Body()); body != "map[code:quota_exceeded limit:10 message:The account has 12 of 10 active keys. Revoke a key first. quota:keys used:12]" {
+		t.Errorf("the body is %s", body)
 	}
 }
 

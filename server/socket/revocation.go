@@ -13,10 +13,10 @@ import (
 // within a second after their key was revoked on any node. Two checks fit into that second, so one may be slow.
 const revocationInterval = 400 * time.Millisecond
 
-// RevocationMonitor ends the connections of a key that stops working: the key was revoked, the key has expired, or the grace
-// period of a rotated-out secret is over. It checks each secret once per interval, also if many connections use the same
-// secret. Its goroutine runs only while there are connections; the last release blocks until the goroutine has exited. Its
-// methods may be called from any goroutine.
+// RevocationMonitor ends the connections and the waiting requests of a key that stops working: the key was revoked, the key has
+// expired, or the grace period of a rotated-out secret is over. In this file, "connection" means both. The monitor checks each
+// secret once per interval, also if many connections use the same secret. Its goroutine runs only while there are connections;
+// the last release blocks until the goroutine has exited. Its methods may be called from any goroutine.
 type RevocationMonitor struct {
 	revalidate func(context.Context, auth.Principal) error // static
 
@@ -95,10 +95,23 @@ func (m *RevocationMonitor) run(ctx context.Context, done chan<- struct{}) {
 			return
 		}
 		for _, p := range m.principals() {
-			if errors.Is(m.revalidate(ctx, p), auth.ErrInvalidToken) {
+			if errors.Is(m.check(ctx, p), auth.ErrInvalidToken) {
 				m.end(watchedKey{p.Secret, p.KeyID})
 			}
 		}
+	}
+}
+
+// check calls revalidate. If ctx ends first, check returns at once, so a store that does not respond does not delay the last
+// release. The call then ends by the timeout of the store.
+func (m *RevocationMonitor) check(ctx context.Context, p auth.Principal) error {
+	result := make(chan error, 1)
+	go func() { result <- m.revalidate(ctx, p) }()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

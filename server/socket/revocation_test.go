@@ -61,3 +61,19 @@ func TestRevocationMonitor_WatchAfterRelease_ChecksAgain(t *testing.T) {
 		<-ended
 	})
 }
+
+func TestRevocationMonitor_StoreDoesNotRespond_ReleaseReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		responds := make(chan struct{})
+		m := NewRevocationMonitor(func(context.Context, auth.Principal) error { <-responds; return nil })
+		release := m.Watch(auth.Principal{KeyID: "k"}, func() { t.Error("end was called") })
+		time.Sleep(revocationInterval)
+		synctest.Wait() // the check has begun
+		from := time.Now()
+		release()
+		if waited := time.Since(from); waited > 0 {
+			t.Errorf("release took %v", waited)
+		}
+		close(responds)
+	})
+}

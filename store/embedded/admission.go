@@ -131,7 +131,10 @@ func (s *Store) Admit(ctx context.Context) error {
 
 // KeyAlive implements auth.Store.
 func (s *Store) KeyAlive(ctx context.Context, p auth.Principal) error {
-	_, err := s.KeyByHash(ctx, p.Secret)
+	found, err := s.KeyByHash(ctx, p.Secret)
+	if err == nil && (found.Key.Owner != p.Owner() || found.Key.ID != p.KeyID) {
+		err = auth.ErrInvalidToken
+	}
 	return err
 }
 

@@ -14,7 +14,6 @@ import (
 	"go.etcd.io/bbolt"
 	"go.uber.org/goleak"
 
-	"parley/auth"
 	"parley/conversation"
 	"parley/conversation/window"
 	"parley/store/storetest"
@@ -98,7 +97,7 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Backend {
 		s := open(t, newPath(t))
 		t.Cleanup(func() { verify(t, s) })
-		return storetest.Backend{Conversation: s, Keys: s, Tickets: auth.NewTicketMemory()}
+		return storetest.Backend{Conversation: s, Keys: s}
 	})
 }
 

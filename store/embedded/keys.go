@@ -35,7 +35,13 @@ func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMatch, e
 
 // CreateKey implements auth.Store.
 func (s *Store) CreateKey(ctx context.Context, key auth.Key, tier limit.Tier) (auth.Key, error) {
-	return update(ctx, s, func(w *writing) (auth.Key, error) { return w.createKey(key, tier) })
+	most := auth.LimitsOf(ctx).Keys
+	return update(ctx, s, func(w *writing) (auth.Key, error) {
+		if most > 0 && w.activeKeys(key.Owner, most) == most {
+			return auth.Key{}, &auth.QuotaError{Quota: limit.QuotaKeys, Used: most, Limit: most}
+		}
+		return w.createKey(key, tier)
+	})
 }
 
 // CreateFirstKey implements auth.Store.
@@ -49,24 +55,47 @@ func (s *Store) CreateFirstKey(ctx context.Context, key auth.Key) (created bool,
 	})
 }
 
-// Keys implements auth.Store.
-func (s *Store) Keys(ctx context.Context, owner auth.Owner) ([]auth.Key, error) {
-	var keys []auth.Key
-	err := s.view(ctx, func(r *reading) error {
-		order := r.span(keyOrderBucket, appendOwner(nil, ownerOf(owner)))
-		for suffix, _, ok := order.before(""); ok; suffix, _, ok = order.prev() {
-			if len(suffix) < 8 {
-				return errRecord
-			}
-			key, err := r.key(keyKey(owner, string(suffix[8:])))
-			if err != nil {
-				return err
-			}
-			keys = append(keys, key)
-		}
-		return nil
+// Keys implements auth.Store. If the record of an ended key is due for removal, Keys runs as a write, which removes it first.
+func (s *Store) Keys(ctx context.Context, owner auth.Owner, query auth.KeyQuery) (auth.KeyPage, error) {
+	var page auth.KeyPage
+	due := false
+	err := s.view(ctx, func(r *reading) (err error) {
+		page, err = r.keyPage(owner, query)
+		due = len(r.purgeable(owner, 1)) > 0
+		return err
 	})
-	return keys, err
+	if err != nil || !due {
+		return page, err
+	}
+	return update(ctx, s, func(w *writing) (auth.KeyPage, error) {
+		if err := w.purgeKeys(owner); err != nil {
+			return auth.KeyPage{}, err
+		}
+		return w.keyPage(owner, query)
+	})
+}
+
+func (r *reading) keyPage(owner auth.Owner, query auth.KeyQuery) (page auth.KeyPage, err error) {
+	before := ""
+	if !query.Before.IsZero() {
+		before = string(appendTime(nil, conversation.TimeOf(query.Before)))
+	}
+	order := r.span(keyOrderBucket, ownerKey(ownerOf(owner)))
+	for suffix, _, ok := order.before(before); ok; suffix, _, ok = order.prev() {
+		if len(page.Keys) == query.Limit {
+			page.Next = page.Keys[query.Limit-1].CreatedAt
+			break
+		}
+		if len(suffix) < timeLength {
+			return page, errRecord
+		}
+		key, err := r.key(keyKey(owner, string(suffix[timeLength:])))
+		if err != nil {
+			return page, err
+		}
+		page.Keys = append(page.Keys, key)
+	}
+	return page, nil
 }
 
 // RevokeKey implements auth.Store. A sweep overwrites the bytes of the removed hashes soon after (see Scrubbed).
@@ -78,6 +107,9 @@ func (s *Store) RevokeKey(ctx context.Context, owner auth.Owner, keyID string) e
 		}
 		gone := key.Secrets
 		key.Revoke()
+		if err := w.endKey(&key); err != nil {
+			return err
+		}
 		return w.replaceKey(&key, gone)
 	})
 }
@@ -128,8 +160,11 @@ func (w *writing) createKey(key auth.Key, tier limit.Tier) (auth.Key, error) {
 	if w.bucket(keysBucket).Get(at) != nil || w.bucket(secretsBucket).Get(key.Secrets[0].Hash[:]) != nil {
 		return auth.Key{}, errSecretTaken
 	}
+	if err := w.purgeKeys(key.Owner); err != nil {
+		return auth.Key{}, err
+	}
 	created := w.now
-	if newest, _, ok := w.span(keyOrderBucket, appendOwner(nil, ownerOf(key.Owner))).before(""); ok && len(newest) >= 8 {
+	if newest, _, ok := w.span(keyOrderBucket, appendOwner(nil, ownerOf(key.Owner))).before(""); ok && len(newest) >= timeLength {
 		created = max(created, conversation.Time(binary.BigEndian.Uint64(newest))+1)
 	}
 	key.CreatedAt = created.Go()
@@ -138,6 +173,9 @@ func (w *writing) createKey(key auth.Key, tier limit.Tier) (auth.Key, error) {
 		return auth.Key{}, err
 	}
 	if err := w.put(keyOrderBucket, keyOrderKey(&key), nil); err != nil {
+		return auth.Key{}, err
+	}
+	if err := w.put(keyEndsBucket, keyEndKey(key.Owner, endOf(&key), key.ID), nil); err != nil {
 		return auth.Key{}, err
 	}
 	return key, w.replaceKey(&key, nil)
@@ -213,6 +251,5 @@ func accountKey(account string) []byte { return appendSized(nil, account) }
 func keyKey(owner auth.Owner, keyID string) []byte { return append(ownerKey(ownerOf(owner)), keyID...) }
 
 func keyOrderKey(key *auth.Key) []byte {
-	at := ownerKey(ownerOf(key.Owner))
-	return append(binary.BigEndian.AppendUint64(at, uint64(conversation.TimeOf(key.CreatedAt))), key.ID...)
+	return append(appendTime(ownerKey(ownerOf(key.Owner)), conversation.TimeOf(key.CreatedAt)), key.ID...)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"parley/auth"
 	"parley/conversation"
 	"parley/store/storetest"
 	"parley/stream"
@@ -28,7 +27,7 @@ func TestOpen_Schema2_ReadAndUpgraded(t *testing.T) {
 		unzip(t, "testdata/schema2.db-journal.gz", path+"-journal")
 		time.Sleep(time.Minute)
 		s := open(t, path)
-		b := storetest.Backend{Conversation: s, Keys: s, Tickets: auth.NewTicketMemory()}
+		b := storetest.Backend{Conversation: s, Keys: s}
 		want, err := os.ReadFile("testdata/schema2.json")
 		must(t, err)
 		if diff := cmp.Diff(string(want), string(storetest.Contents(t, b))); diff != "" {

@@ -45,6 +45,9 @@ const (
 	keysBucket = "keys"
 	// keyOrderBucket: OWNER | createdAt (8) | key id → nothing. A list of keys reads the bucket backwards, from newest to oldest.
 	keyOrderBucket = "keyorder"
+	// keyEndsBucket: OWNER | end (8) | key id → nothing. end is the time at which the key was revoked or expires, or neverEnds. The
+	// key that ended first comes first, and active keys come last.
+	keyEndsBucket = "keyends"
 	// secretsBucket: hash of a secret (32) → OWNER | key id.
 	secretsBucket = "secrets"
 	// accountsBucket: length of account (2) | account → tier. An account is created with its first key.
@@ -64,7 +67,8 @@ const (
 func allBuckets() []string {
 	return []string{
 		sessionsBucket, messagesBucket, indexBucket, summariesBucket, usersBucket, expiryBucket, idempotencyBucket, idempotentBucket, forgetBucket,
-		liveBucket, unsettledBucket, usageBucket, keysBucket, keyOrderBucket, secretsBucket, accountsBucket, daysBucket, metaBucket,
+		liveBucket, unsettledBucket, usageBucket, keysBucket, keyOrderBucket, keyEndsBucket, secretsBucket, accountsBucket,
+		daysBucket, metaBucket,
 	}
 }
 

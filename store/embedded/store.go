@@ -45,6 +45,7 @@ type Store struct {
 	orphans   []conversation.TurnKey // turns that were live when the file was opened
 	unsettled [][]byte               // keys that were in unsettledBucket when the file was opened
 	limits    limits
+	tickets   tickets
 
 	// writer is locked during each bbolt transaction that writes. readers is read-locked during each bbolt transaction that
 	// reads. The scrubber locks both mutexes, because it needs a moment without any transaction.
@@ -141,8 +142,14 @@ func (s *Store) makePrivate(path string) {
 // load creates missing buckets, upgrades the schema, finds the turns that the last process did not end, and opens the journal.
 func (s *Store) load(journalPath string) error {
 	err := s.db.Update(func(tx *bbolt.Tx) error {
+		hasKeyEnds := tx.Bucket([]byte(keyEndsBucket)) != nil
 		for _, name := range allBuckets() {
 			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+				return err
+			}
+		}
+		if !hasKeyEnds { // a new file, or a file of a version that kept no ends
+			if err := addKeyEnds(&reading{bolt: tx, now: conversation.TimeOf(time.Now())}); err != nil {
 				return err
 			}
 		}

@@ -73,7 +73,7 @@ func (s *Store) decide(ctx context.Context, sc *script, a *auth.Admission, reply
 		return nil, sc.malformed()
 	case "none":
 	case "key":
-		s.forget(ctx, a.Principal.Secret)
+		s.removePointer(ctx, a.Principal.Secret, a.Principal.Owner(), a.Principal.KeyID)
 		return nil, auth.ErrInvalidToken
 	default:
 		decision, ok := decisionOf(a, admission[1:])

@@ -24,6 +24,6 @@ func (s *Store) claimSecret(ctx context.Context, hash auth.Hash) error {
 // conversation.ErrUnavailable, the key may have been stored, so the claim stays until it expires.
 func (s *Store) unclaimSecret(ctx context.Context, hash auth.Hash, cause error) {
 	if !errors.Is(cause, conversation.ErrUnavailable) {
-		s.forget(ctx, hash)
+		s.removePointer(ctx, hash, auth.Owner{}, "")
 	}
 }

@@ -205,7 +205,7 @@ func TestRun_LostReply_OnlyIdempotentSentAgain(t *testing.T) {
 			t.Errorf("Cluster=%v: the next Admit: %+v, %v; want 298 remaining", clustered, d, err)
 		}
 		w.replyLost.Store(listKeysScript)
-		if _, err := s.Keys(t.Context(), declared.Owner()); err != nil { // listKeysScript is idempotent, so it is sent again
+		if _, err := s.Keys(t.Context(), declared.Owner(), auth.KeyQuery{Limit: 1}); err != nil { // listKeysScript is idempotent, so it is sent again
 			t.Errorf("Cluster=%v: Keys: %v", clustered, err)
 		}
 	}
@@ -220,11 +220,11 @@ func TestRun_ServerForgotScripts_TextSentAgain(t *testing.T) {
 		{Owner: owner, KeyID: p.KeyID, At: time.UnixMilli(1_800_000_000_000)}, {Owner: owner, KeyID: "key_0000000000000000", At: time.Now()},
 	}
 	server.Do("SCRIPT", "FLUSH")
-	must(t, s.TouchKeys(t.Context(), uses)) // runs touchKeyScript in a pipeline
-	keys, err := s.Keys(t.Context(), owner) // runs listKeysScript alone
+	must(t, s.TouchKeys(t.Context(), uses))                          // runs touchKeyScript in a pipeline
+	page, err := s.Keys(t.Context(), owner, auth.KeyQuery{Limit: 2}) // runs listKeysScript alone
 	must(t, err)
-	if len(keys) != 1 || !keys[0].LastUsedAt.Equal(uses[0].At) {
-		t.Errorf("the keys are %+v, want one with the time of use %v", keys, uses[0].At)
+	if len(page.Keys) != 1 || !page.Keys[0].LastUsedAt.Equal(uses[0].At) {
+		t.Errorf("the keys are %+v, want one with the time of use %v", page.Keys, uses[0].At)
 	}
 }
 

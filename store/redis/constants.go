@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"parley/auth"
 	"parley/auth/base62"
 	"parley/auth/limit"
 	"parley/conversation"
@@ -30,6 +31,9 @@ const (
 	// One operation removes up to prunedAtOnce expired sessions from the indices. That takes less than a millisecond. An
 	// operation adds one session at most, so expired sessions do not pile up.
 	prunedAtOnce = 100
+	// Creating or listing API keys removes up to keysPurgedAtOnce records of ended keys. A new key adds one record at most, so
+	// ended keys do not pile up. Creating a key also moves up to keysAdoptedAtOnce keys from the list of earlier versions.
+	keysPurgedAtOnce, keysAdoptedAtOnce = 10, 100
 	// A script that reads the history reads the newest historyFirstRead messages first, because many sessions have no more. Then
 	// it reads historyRead messages at a time.
 	historyFirstRead, historyRead = 16, 128
@@ -92,6 +96,11 @@ func constants() []constant {
 		{"JOURNAL_OUTLIVES", milliseconds(journalOutlives)},
 		{"RESERVATION_OUTLIVES", milliseconds(reservationOutlives)},
 		{"PRUNED_AT_ONCE", prunedAtOnce},
+
+		{"ENDED_KEY_LIFETIME", milliseconds(auth.EndedKeyLifetime)},
+		{"MAX_ENDED_KEYS", auth.MaxEndedKeys},
+		{"KEYS_PURGED_AT_ONCE", keysPurgedAtOnce},
+		{"KEYS_ADOPTED_AT_ONCE", keysAdoptedAtOnce},
 
 		{"KEPT_DAYS", usage.RetentionHours / 24},
 		{"FIELDS_AN_HOUR", fieldsAnHour},

@@ -71,10 +71,14 @@ func (s *Store) createKey(ctx context.Context, key auth.Key, tier limit.Tier, fi
 	if err := s.claimSecret(ctx, hash); err != nil {
 		return keyRecord{}, err
 	}
-	reply, err := s.run(ctx, createKeyScript, tag, []string{keyKey(tag, key.ID), keyOrderKey(tag), accountKey(tag)},
-		key.ID, key.Name, scopes, key.Prefix, millis(key.ExpiresAt), hashText(hash), flag(first), string(tier))
+	most := auth.LimitsOf(ctx).Keys
+	reply, err := s.run(ctx, createKeyScript, tag, []string{keyKey(tag, key.ID), accountKey(tag)},
+		key.ID, key.Name, scopes, key.Prefix, millis(key.ExpiresAt), hashText(hash), flag(first), string(tier), most, key.CreatedBy)
 	if err == nil {
 		err = map[string]error{"taken": errSecretTaken, "had": errHadKeys}[text(reply)]
+	}
+	if parts := list(reply); len(parts) == 2 && outcome(parts) == "quota" {
+		err = &auth.QuotaError{Quota: limit.QuotaKeys, Used: integer(parts[1]), Limit: most}
 	}
 	if err != nil {
 		s.unclaimSecret(ctx, hash, err)

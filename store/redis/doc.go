@@ -12,13 +12,16 @@
 // two effects. First, a script can check the API key, apply the rate limits and run the operation, all in one round trip. Second,
 // a script cannot reach another account's keys, because all names of keys in a script contain the tag.
 //
-// Some keys have no tag: the pointer from the hash of a secret to its API key, the key that seals tickets, the heartbeats of all
-// nodes, and each node's set of live turns. Redis does not change them atomically with the other keys, but a crash in between
-// does no harm. A pointer only saves a round trip. The set of live turns may name turns that are not live. In a Cluster, the set
-// also lacks a live turn if the node died before it could add the turn. A poll or a waiter finds such a turn.
+// Some keys have no tag: the pointer from the hash of a secret to its API key, the tickets, the heartbeats of all nodes, and each
+// node's set of live turns. Redis does not change them atomically with the other keys, but a crash in between does no harm. A
+// pointer only leads to the record of an API key, which decides whether the secret works. The set of live turns may name turns
+// that are not live. In a Cluster, the set also lacks a live turn if the node died before it could add the turn. A poll or a waiter
+// finds such a turn.
 //
 // Most operations take one round trip; trips_test.go counts the round trips. A turn takes two: one before the call to the model,
-// and one after the reply. The text of all live replies takes one round trip a tick, not one a token.
+// and one after the reply. Finding an API key by its secret takes two: the pointer, and the tier of the account. A ticket takes
+// one to create and one to redeem, besides the admission of the request. The text of all live replies takes one round trip a
+// tick, not one a token.
 //
 // # Lost replies
 //
@@ -75,9 +78,9 @@
 //
 // Durability depends on how Redis is configured. A crash loses the writes that the append-only file has not synchronised
 // (appendfsync). A fail-over loses the writes that the new master has not received. With waitReplicas=N, a durable operation
-// returns only after N replicas have its writes. The operations that write sessions, messages, ends of turns, API keys and
-// tickets are durable. Heartbeats, live text, summaries and vectors never wait. Redis may remove a key only when the key expires:
-// [Store.Evicts] reports a server that would evict keys.
+// returns only after N replicas have its writes. The operations that write sessions, messages, ends of turns and API keys are
+// durable, and so is the redemption of a ticket. New tickets, heartbeats, live text, summaries and vectors never wait. Redis may
+// remove a key only when the key expires: [Store.Evicts] reports a server that would evict keys.
 //
 // # Older versions
 //

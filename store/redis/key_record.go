@@ -12,28 +12,14 @@ import (
 )
 
 // keyRecord is the record of an API key in the slot of its account. The record decides whether the key works. A pointer in
-// another slot leads from the hash of a secret to the key (set_pointer.go). So a node needs one round trip to find
-// a key that it has not seen before.
+// another slot leads from the hash of a secret to the key (set_pointer.go).
 //
 // A change is stored in the record first, and then in the pointers. If a node dies in between, a pointer may stay for a secret
 // that no longer works. Such a pointer is harmless, because every admission checks the record.
 type keyRecord struct {
 	Key     auth.Key
-	Tier    limit.Tier // of the account
+	Tier    limit.Tier // the account's tier when the key was created; only nodes of earlier versions use it
 	version int64      // counts the changes of the key, except those of the time of last use
-}
-
-// readKeys reads a list of API keys in the format that lua/list_keys.lua returns.
-func readKeys(owner auth.Owner, reply any) ([]keyRecord, error) {
-	var records []keyRecord
-	for _, fields := range list(reply) {
-		r, err := readKey(owner, fields)
-		if err != nil {
-			return nil, err
-		}
-		records = append(records, r)
-	}
-	return records, nil
 }
 
 // readKey reads an API key from its fields (lua/list_keys.lua lists them).
@@ -49,7 +35,8 @@ func readKey(owner auth.Owner, reply any) (r keyRecord, err error) {
 	}
 	r.Tier = limit.Tier(is["tier"])
 	r.Key = auth.Key{
-		Owner: owner, ID: is["id"], Name: is["name"], Prefix: is["prefix"], CreatedAt: instant(is["created"]),
+		Owner: owner, ID: is["id"], Name: is["name"], Prefix: is["prefix"],
+		CreatedAt: instant(is["created"]), CreatedBy: is["createdBy"],
 		ExpiresAt: instant(is["expires"]), LastUsedAt: instant(is["used"]), Revoked: is["revoked"] != "",
 	}
 	if json.Unmarshal([]byte(is["scopes"]), &r.Key.Scopes) != nil {

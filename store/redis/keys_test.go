@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync/atomic"
@@ -155,23 +156,32 @@ func TestRotateKey_CrashBeforePointer_OldSecretWorks(t *testing.T) {
 	}
 }
 
-func TestSetTier_CrashBeforePointer_RepeatCompletes(t *testing.T) {
+func TestSetTier_KeysOfBothModes_FoundWithNewTier(t *testing.T) {
 	s, owner := newStore(t), auth.Owner{Account: newAccount(), Mode: auth.Live}
 	test := auth.Owner{Account: owner.Account, Mode: auth.Test}
-	keys := []auth.Key{aKey(owner), aKey(test)}
+	keys := []auth.Key{aKey(test), aKey(owner), aKey(test)}
 	for _, key := range keys {
-		_, err := s.CreateKey(t.Context(), key, limit.Free)
+		_, err := s.CreateKey(t.Context(), key, "")
 		must(t, err)
 	}
-	wantError(t, "setTier", halfWay(t, func(dying *Store) error {
-		return dying.setTier(t.Context(), owner.Account, limit.Enterprise)
-	}), conversation.ErrUnavailable)
-	_, err := s.CreateKey(t.Context(), aKey(owner), limit.Enterprise)
-	must(t, err)
-	for _, key := range keys {
-		if found, works := finds(t, s, key, key.Secrets[0].Hash); !works || found.Tier != limit.Enterprise {
-			t.Errorf("mode %s: the tier is %q, and the key is admitted: %v", key.Mode, found.Tier, works)
+	for _, tier := range []limit.Tier{limit.Enterprise, limit.Pro, limit.Free} {
+		must(t, s.setTier(t.Context(), owner.Account, tier))
+		for _, key := range keys {
+			if found, works := finds(t, s, key, key.Secrets[0].Hash); !works || found.Tier != tier {
+				t.Errorf("mode %s: the tier is %q, want %q, and the key is admitted: %v", key.Mode, found.Tier, tier, works)
+			}
 		}
+	}
+}
+
+func TestCreateKey_TestKeyCrashBeforeTier_FoundWithFreeTier(t *testing.T) {
+	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Test})
+	dying := newStore(t)
+	tap(dying).dropped.Store(setTierScript)
+	_, err := dying.CreateKey(t.Context(), key, limit.Pro)
+	wantError(t, "CreateKey", err, conversation.ErrUnavailable)
+	if found, works := finds(t, s, key, key.Secrets[0].Hash); !works || found.Tier != limit.Free {
+		t.Errorf("the tier is %q, and the key is admitted: %v", found.Tier, works)
 	}
 }
 
@@ -193,28 +203,69 @@ func TestRotateKey_LostReply_RotatedOnce(t *testing.T) {
 	}
 }
 
-// TestKeys_OneRoundTripEach counts the round trips of each operation on API keys.
-func TestKeys_OneRoundTripEach(t *testing.T) {
+// TestKeys_RoundTrips counts the round trips of each operation on API keys.
+func TestKeys_RoundTrips(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}
 	p := newKey(t, s, owner)
 	_, err := admit(t, s, p) // afterwards the server knows the script
 	must(t, err)
 	w := tap(s)
-	for what, call := range map[string]func() error{
-		"KeyByHash": func() error { _, err := s.KeyByHash(t.Context(), p.Secret); return err },
-		"Admit":     func() error { _, err := admit(t, s, p); return err },
-		"KeyAlive":  func() error { return s.KeyAlive(t.Context(), p) },
-		"Keys":      func() error { _, err := s.Keys(t.Context(), owner); return err },
-		"TouchKeys": func() error {
+	for what, op := range map[string]struct {
+		trips int64
+		run   func() error
+	}{
+		"KeyByHash": {2, func() error { _, err := s.KeyByHash(t.Context(), p.Secret); return err }}, // the pointer, then the tier
+		"Admit":     {1, func() error { _, err := admit(t, s, p); return err }},
+		"KeyAlive":  {1, func() error { return s.KeyAlive(t.Context(), p) }},
+		"Keys":      {1, func() error { _, err := s.Keys(t.Context(), owner, auth.KeyQuery{Limit: 50}); return err }},
+		"TouchKeys": {1, func() error {
 			return s.TouchKeys(t.Context(), []auth.KeyUse{{Owner: owner, KeyID: p.KeyID}, {Owner: owner}})
-		},
+		}},
+		"PutTicket": {1, func() error { _, err := s.PutTicket(t.Context(), p.Secret, auth.Ticket{}); return err }},
+		"TakeTicket": {1, func() error {
+			if _, err := s.TakeTicket(t.Context(), auth.Hash{}); !errors.Is(err, auth.ErrInvalidToken) {
+				return fmt.Errorf("the error is %w", err)
+			}
+			return nil
+		}},
 	} {
-		must(t, call())
+		must(t, op.run())
 		w.trips.Store(0)
-		must(t, call())
-		if n := w.trips.Load(); n != 1 {
-			t.Errorf("%s took %d round trips, want 1", what, n)
+		must(t, op.run())
+		if n := w.trips.Load(); n != op.trips {
+			t.Errorf("%s took %d round trips, want %d", what, n, op.trips)
+		}
+	}
+}
+
+// TestRemovePointer_OtherKeyOrState_PointerStays calls removePointer for a pointer that names an API key, and for the pointer of
+// a secret that is only claimed.
+func TestRemovePointer_OtherKeyOrState_PointerStays(t *testing.T) {
+	s, owner := newStore(t), auth.Owner{Account: newAccount() + ` <"ä">`, Mode: auth.Live}
+	p, claimed := newKey(t, s, owner), aKey(owner).Secrets[0].Hash
+	must(t, s.claimSecret(t.Context(), claimed))
+	for _, c := range []struct {
+		what    string
+		hash    auth.Hash
+		owner   auth.Owner
+		keyID   string
+		removed bool
+	}{
+		{"another account", p.Secret, auth.Owner{Account: owner.Account + "2", Mode: owner.Mode}, p.KeyID, false},
+		{"another mode", p.Secret, auth.Owner{Account: owner.Account, Mode: auth.Test}, p.KeyID, false},
+		{"another key", p.Secret, owner, "key_0000000000000000", false},
+		{"a claim, but the pointer names a key", p.Secret, auth.Owner{}, "", false},
+		{"a key, but the secret is claimed", claimed, owner, p.KeyID, false},
+		{"an unknown secret", auth.Hash{1}, owner, p.KeyID, true},
+		{"the key", p.Secret, owner, p.KeyID, true},
+		{"the claim", claimed, auth.Owner{}, "", true},
+	} {
+		s.removePointer(t.Context(), c.hash, c.owner, c.keyID)
+		n, err := s.db.Exists(t.Context(), pointerKey(c.hash)).Result()
+		must(t, err)
+		if (n == 0) != c.removed {
+			t.Errorf("%s: the pointer was removed: %v, want %v", c.what, n == 0, c.removed)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func TestStore(t *testing.T) {
 }
 
 func backend(s *Store) storetest.Backend {
-	return storetest.Backend{Conversation: s, Keys: s, Tickets: s}
+	return storetest.Backend{Conversation: s, Keys: s}
 }
 
 // goFile returns the text of a file of this package.

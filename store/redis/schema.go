@@ -16,14 +16,18 @@ import (
 //
 // All keys of an account in a mode begin with its tag, {a:<account>:<l|t>}, which Redis Cluster hashes to one slot:
 //
-//	TAG:account       hash    tier, version (of the tier). The tier of the live mode decides; the test mode has a copy.
-//	                          An account exists if the live mode's key of this kind exists.
-//	TAG:keys          list    ids of API keys, newest first
-//	TAG:key:<keyId>   hash    the record of an API key (fields: lua/list_keys.lua); stays when the API key is revoked
+//	TAG:account       hash    tier, version (counts the changes of the tier). Only the tier of the live mode counts, for both
+//	                          modes. An account exists if the live mode's key of this kind exists.
+//	TAG:key:<keyId>   hash    the record of an API key (fields: lua/list_keys.lua). Its tier is that of the time of creation, and
+//	                          only nodes of earlier versions read it.
+//	TAG:ki            zset    ids of API keys by the time of creation
+//	TAG:kx            zset    ids of API keys by the time at which they were revoked or expire; +inf for never. 30 days after that
+//	                          time, CreateKey and Keys remove the record and the id in TAG:ki and TAG:kx.
+//	TAG:keys          list    ids of API keys that a node of an earlier version has created, newest first. CreateKey and Keys move
+//	                          them to TAG:ki and TAG:kx.
 //	TAG:requests      string  requests a minute: a window (lua/lib/rate_window.lua); expires 130 s after its last change
 //	TAG:tokens        string  tokens a minute: a window in the same format
 //	TAG:day           string  requests of the test keys in a UTC day: the day's number and the count; expires a day after that day
-//	TAG:ticket:<id>   string  marks a used ticket; expires with the ticket
 //
 // Sessions:
 //
@@ -64,20 +68,22 @@ import (
 // Keys without a tag, and channels:
 //
 //	k:<hash>          string  the pointer from the hash of a secret to its API key: "<version> <JSON of presenter>". Expires with
-//	                          the secret. A pointer only saves a round trip: the record of the API key decides whether a secret
-//	                          works. The JSON is missing while the secret is claimed, and for a minute after it was removed.
-//	ticket-key        string  the key that seals the tickets of all nodes
+//	                          the secret. A pointer only leads to the record: the record of the API key decides whether a secret
+//	                          works, and TAG:account has the tier. Only nodes of earlier versions use the tier in the JSON. The
+//	                          JSON is missing while the secret is claimed, and for a minute after it was removed.
+//	t:<hash>          string  a ticket that nobody has redeemed: the JSON of auth.Ticket, by the hash of the ticket's text. Expires
+//	                          with the ticket.
 //	ready             string  written by Ping, and before each WAIT (replicas.go); expires after 1 ms
 //	n:<node>:live     set     live turns that a node has begun: "TAG <sid> <waiter>". BeginTurn adds its turn in the round trip in
 //	                          which it asks for the turn. So the set may name turns that did not begin; the session decides.
 //	                          Each turn of a session has its own waiter, so removing an ended turn never removes the next one.
 //	nodes             zset    ids of nodes, by the time of their last heartbeat in milliseconds (server's clock)
+//	ticket-key        string  earlier versions sealed tickets with this key; no longer used
 //	inbox:<node>      channel wake-ups for a node: words separated by spaces. <sid>: the session has changed. <sid>+<node>: the
 //	                          named node follows the session from now on. <sid>!<waiter>: the named waiter must try again.
 const (
-	nodesKey     = "nodes"
-	readyKey     = "ready"
-	ticketKeyKey = "ticket-key"
+	nodesKey = "nodes"
+	readyKey = "ready"
 
 	followerMark = "+" // in a word of an inbox, between session and follower
 	waiterMark   = "!" // in a word of an inbox, between session and waiter
@@ -112,13 +118,14 @@ func ownerOfTag(tag string) (conversation.Owner, bool) {
 	return owner, err == nil && tagOfOwner(owner) == tag
 }
 
-func accountKey(tag string) string       { return tag + ":account" }
-func keyOrderKey(tag string) string      { return tag + ":keys" }
-func keyKey(tag, keyID string) string    { return tag + ":key:" + keyID }
-func requestsKey(tag string) string      { return tag + ":requests" }
-func tokensKey(tag string) string        { return tag + ":tokens" }
-func dayKey(tag string) string           { return tag + ":day" }
-func ticketUseKey(tag, id string) string { return tag + ":ticket:" + id }
+func accountKey(tag string) string    { return tag + ":account" }
+func keyListKey(tag string) string    { return tag + ":keys" }
+func keyIndexKey(tag string) string   { return tag + ":ki" }
+func keyEndsKey(tag string) string    { return tag + ":kx" }
+func keyKey(tag, keyID string) string { return tag + ":key:" + keyID }
+func requestsKey(tag string) string   { return tag + ":requests" }
+func tokensKey(tag string) string     { return tag + ":tokens" }
+func dayKey(tag string) string        { return tag + ":day" }
 
 func sessionKey(tag, id string) string         { return tag + ":s:" + id }
 func messagesKey(tag, id string) string        { return tag + ":m:" + id }
@@ -137,6 +144,7 @@ func countsKey(tag, day string) string         { return tag + ":h:" + day }
 func packedKey(tag, day string) string         { return tag + ":p:" + day }
 
 func pointerKey(hash auth.Hash) string { return "k:" + hashText(hash) }
+func ticketKey(hash auth.Hash) string  { return "t:" + hashText(hash) }
 func liveKey(node string) string       { return "n:" + node + ":live" }
 func inboxChannel(node string) string  { return "inbox:" + node }
 
@@ -158,6 +166,9 @@ func waiterWord(sessionID, waiter string) string { return sessionID + waiterMark
 // <TAG> in result stands for the tag of the script's first key, and <id> for the parameter id.
 var luaNames = []struct{ function, parameters, result string }{
 	{"key_key", "id", keyKey("<TAG>", "<id>")},
+	{"key_list_key", "", keyListKey("<TAG>")},
+	{"key_index_key", "", keyIndexKey("<TAG>")},
+	{"key_ends_key", "", keyEndsKey("<TAG>")},
 	{"tokens_key", "", tokensKey("<TAG>")},
 	{"session_key", "id", sessionKey("<TAG>", "<id>")},
 	{"messages_key", "id", messagesKey("<TAG>", "<id>")},

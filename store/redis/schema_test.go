@@ -22,13 +22,14 @@ func TestSchema_EachKey_ExpiresAsListed(t *testing.T) {
 	must(t, err)
 	_, err = admit(t, s, auth.Principal{Account: owner.Account, Mode: owner.Mode, KeyID: key.ID, Secret: key.Secrets[0].Hash})
 	must(t, err)
-	_, err = s.UseTicket(t.Context(), owner, conversation.RandomText(16), time.Now().Add(time.Minute))
+	ticket := auth.HashOf(conversation.RandomText(16))
+	_, err = s.PutTicket(t.Context(), ticket, auth.Ticket{Secret: key.Secrets[0].Hash})
 	must(t, err)
 
 	const never = -time.Nanosecond       // the go-redis client returns this value for a key that never expires
 	want := map[string][2]time.Duration{ // kind of key → minimum and maximum time to live
-		"account": {never, never}, "keys": {never, never}, "key": {never, never},
-		"requests": {61 * time.Second, 2 * span}, "day": {0, 48 * time.Hour}, "ticket": {0, time.Minute},
+		"account": {never, never}, "key": {never, never}, "ki": {never, never}, "kx": {never, never},
+		"requests": {61 * time.Second, 2 * span}, "day": {0, 48 * time.Hour},
 		"h": {400 * 24 * time.Hour, 401 * 24 * time.Hour},
 	}
 	names, err := s.db.Keys(t.Context(), strings.NewReplacer("{", "\\{").Replace(ownerTag(owner))+":*").Result()
@@ -43,6 +44,11 @@ func TestSchema_EachKey_ExpiresAsListed(t *testing.T) {
 		if w, known := want[kind]; !known || kept < w[0] || kept > w[1] {
 			t.Errorf("a key of kind %s expires in %v, want %v to %v", kind, kept, w[0], w[1])
 		}
+	}
+	kept, err := s.db.PTTL(t.Context(), ticketKey(ticket)).Result()
+	must(t, err)
+	if kept <= 0 || kept > auth.TicketLifetime {
+		t.Errorf("the ticket expires in %v, want %v", kept, auth.TicketLifetime)
 	}
 	for i, secret := range rotated.Secrets {
 		kept, err := s.db.PTTL(t.Context(), pointerKey(secret.Hash)).Result()
@@ -63,10 +69,10 @@ func TestSchema_AccountNameLikeKeyName_OnlyOwnKeysListed(t *testing.T) {
 	for _, name := range names {
 		owner := auth.Owner{Account: name, Mode: auth.Live}
 		newKey(t, s, owner)
-		keys, err := s.Keys(t.Context(), owner)
+		page, err := s.Keys(t.Context(), owner, auth.KeyQuery{Limit: 2})
 		must(t, err)
-		if len(keys) != 1 || keys[0].Account != name {
-			t.Errorf("account %q has the API keys %+v, want one of its own", name, keys)
+		if len(page.Keys) != 1 || page.Keys[0].Account != name {
+			t.Errorf("account %q has the API keys %+v, want one of its own", name, page.Keys)
 		}
 	}
 }

@@ -43,6 +43,14 @@ func BenchmarkScripts(b *testing.B) {
 		{"touch_key", func() error {
 			return s.TouchKeys(b.Context(), []auth.KeyUse{{Owner: key.Owner, KeyID: key.ID}})
 		}},
+		{"put_ticket and take_ticket", func() error {
+			hash := auth.HashOf("a ticket")
+			if _, err := s.PutTicket(b.Context(), hash, auth.Ticket{Secret: key.Secrets[0].Hash}); err != nil {
+				return err
+			}
+			_, err := s.TakeTicket(b.Context(), hash)
+			return err
+		}},
 		{"heartbeat", func() error { return s.beat(b.Context()) }},
 		{"get_session", func() error { _, err := s.Session(b.Context(), owner, id); return err }},
 		{"get_session admitted", func() error { _, err := s.Session(admitted(), owner, id); return err }},

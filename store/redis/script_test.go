@@ -19,9 +19,9 @@ var allScripts = []*script{
 	admitScript, beginTurnScript, checkScript, claimSecretScript, clearMessagesScript, createKeyScript, createSessionScript,
 	deleteSessionScript, endOrphanScript, endTurnScript, findOrphanScript, followScript, getContextScript, getMessageScript,
 	getMessagesScript, getSessionScript, getUsageScript, heartbeatScript, journalScript, leaveQueueScript, listKeysScript,
-	listMessagesScript, listSessionsScript, pingScript, pollScript, removeNodeScript, resumeTurnScript, revokeKeyScript,
-	rotateKeyScript, saveSummaryScript, setPointerScript, setTierScript, setVectorsScript, stopReplyScript, ticketKeyScript,
-	touchKeyScript, useTicketScript,
+	listMessagesScript, listSessionsScript, pingScript, pollScript, putTicketScript, removeNodeScript, removePointerScript,
+	resumeTurnScript, revokeKeyScript, rotateKeyScript, saveSummaryScript, setPointerScript, setTierScript, setVectorsScript,
+	stopReplyScript, takeTicketScript, touchKeyScript,
 }
 
 // luaFiles returns the names of the Lua files in a folder below lua, without the extension.
@@ -78,7 +78,8 @@ func TestMistakesIn_EachMistake_Found(t *testing.T) {
 
 // luaGlobals lists the globals that scripts may use: globals of Redis, and parts of Lua's standard library.
 var luaGlobals = []string{
-	"KEYS", "ARGV", "redis", "cmsgpack", "struct", "math", "string", "table", "ipairs", "select", "tonumber", "type", "unpack",
+	"KEYS", "ARGV", "redis", "cjson", "cmsgpack", "struct", "math", "string", "table", "ipairs", "select", "tonumber", "type",
+	"unpack",
 }
 
 // maxTyped is the largest number that Lua code may contain, for example as an index in ARGV. Larger numbers are limits and times,

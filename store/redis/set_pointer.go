@@ -29,10 +29,10 @@ type pointer struct {
 	expires time.Time  // when the secret stops working; zero for never
 }
 
-// presenter holds what auth needs to verify a secret: its API key, and the tier of the account.
+// presenter holds what auth needs to verify a secret.
 type presenter struct {
-	Key  auth.Key   `json:"key"` // without LastUsedAt
-	Tier limit.Tier `json:"tier"`
+	Key  auth.Key   `json:"key"`  // without LastUsedAt
+	Tier limit.Tier `json:"tier"` // only nodes of earlier versions use it: see keyRecord.Tier
 }
 
 // pointersTo returns a pointer for each secret of an API key.
@@ -68,7 +68,8 @@ func (s *Store) setPointers(ctx context.Context, pointers ...pointer) error {
 	return errors.Join(errs...)
 }
 
-// KeyByHash implements auth.Store. The key lacks LastUsedAt.
+// KeyByHash implements auth.Store. The key lacks LastUsedAt. It takes two round trips, because the pointer names the account, and
+// the account's record has the tier. If each pointer had the tier, a new tier would have to be written to all of them.
 func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMatch, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -79,11 +80,24 @@ func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMatch, e
 	if err != nil {
 		return auth.KeyMatch{}, fault(err)
 	}
-	return readPointer(value, hash)
+	found, err := readPointer(value, hash)
+	if err != nil {
+		return auth.KeyMatch{}, err
+	}
+	tier, err := s.db.HGet(ctx, accountKey(tagOf(found.Key.Account, auth.Live)), "tier").Result()
+	switch {
+	case err == nil:
+		found.Tier = limit.Tier(tier)
+	case errors.Is(err, redis.Nil): // the first key is a test key, and its creation failed half-way
+		found.Tier = limit.Free
+	default:
+		return auth.KeyMatch{}, fault(err)
+	}
+	return found, nil
 }
 
-// readPointer reads a pointer: the API key, the tier, and the index of the secret whose hash is hash. If the secret is only
-// claimed, or was removed, the error is auth.ErrInvalidToken.
+// readPointer reads a pointer: the API key, and the index of the secret with the given hash. If the secret is only claimed, or
+// was removed, the error is auth.ErrInvalidToken.
 func readPointer(value string, hash auth.Hash) (auth.KeyMatch, error) {
 	_, who, ok := strings.Cut(value, " ")
 	if !ok || who == "" { // claimed or removed
@@ -97,12 +111,5 @@ func readPointer(value string, hash auth.Hash) (auth.KeyMatch, error) {
 	if i < 0 {
 		return auth.KeyMatch{}, errRecord
 	}
-	return auth.KeyMatch{Key: is.Key, Tier: is.Tier, Secret: i}, nil
-}
-
-// forget removes the pointer of a secret that does not work. A failure is harmless, because pointers only save a round trip.
-func (s *Store) forget(ctx context.Context, hash auth.Hash) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	_ = s.db.Del(ctx, pointerKey(hash)).Err()
+	return auth.KeyMatch{Key: is.Key, Secret: i}, nil
 }

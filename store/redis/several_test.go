@@ -19,7 +19,7 @@ func TestStore_TwoNodes(t *testing.T) {
 		for _, s := range nodes.nodes {
 			must(t, s.Join(t.Context(), func(string) {}))
 		}
-		return storetest.Backend{Conversation: nodes, Keys: nodes.nodes[0], Tickets: nodes.nodes[1]}
+		return storetest.Backend{Conversation: nodes, Keys: nodes.nodes[0]}
 	})
 }
 

@@ -52,10 +52,6 @@ func TestOperations_OneRoundTripEach(t *testing.T) {
 		name string
 		run  func(ctx context.Context) error
 	}{
-		{"find an API key by its secret", func(ctx context.Context) error {
-			_, err := s.KeyByHash(ctx, p.Secret)
-			return err
-		}},
 		{"create a session", func(ctx context.Context) error {
 			_, err := s.CreateSession(ctx, owner, conversation.NewSession{UserID: aUser, Context: conversation.DefaultContextConfig})
 			return err

@@ -23,6 +23,7 @@ func admissionTests() []test {
 		{"every operation admits its request once", admitOnce},
 		{"test keys of an account share a daily limit", admitTestDay},
 		{"revoked or replaced secret is refused, not counted", admitDeadKey},
+		{"secret with a foreign account or key is refused", admitForeignSecret},
 		{"queued turn of a revoked key is refused", beginWithDeadKey},
 		{"turn reserves and settles tokens", beginReserves},
 		{"refused turns reserve no tokens", refusalsReserveNothing},
@@ -170,7 +171,11 @@ func admitOnce(t *testing.T, s *subject) {
 			return nil
 		},
 		"Keys": func(ctx context.Context) error {
-			_, err := s.keys.Keys(ctx, p.Owner())
+			_, err := s.keys.Keys(ctx, p.Owner(), auth.KeyQuery{Limit: 1})
+			return err
+		},
+		"PutTicket": func(ctx context.Context) error {
+			_, err := s.keys.PutTicket(ctx, newHash(), auth.Ticket{Secret: p.Secret})
 			return err
 		},
 		"RevokeKey, unknown": func(ctx context.Context) error {
@@ -249,6 +254,25 @@ func admitDeadKey(t *testing.T, s *subject) {
 		}
 	}
 	same(t, "requests that remain", s.admit(t, alive, smallLimits).Remaining, 299)
+}
+
+// admitForeignSecret admits requests whose principals have the hash of a working secret, but name another account, mode or key.
+// The refusals must not affect the real key.
+func admitForeignSecret(t *testing.T, s *subject) {
+	p, other := s.key(t), s.key(t)
+	account, mode, key := p, p, p
+	account.Account += "2"
+	mode.Mode = auth.Test
+	key.KeyID = other.KeyID
+	for name, wrong := range map[string]auth.Principal{"account": account, "mode": mode, "key": key} {
+		ctx, _ := s.request(wrong, smallLimits)
+		wantError(t, "Admit with a wrong "+name, s.keys.Admit(ctx), auth.ErrInvalidToken)
+		wantError(t, "KeyAlive with a wrong "+name, s.keys.KeyAlive(s.ctx, wrong), auth.ErrInvalidToken)
+		found, err := s.keys.KeyByHash(s.ctx, p.Secret)
+		must(t, err, "KeyByHash after a wrong "+name)
+		same(t, "the key of the secret", found.Key.ID, p.KeyID)
+		must(t, s.keys.KeyAlive(s.ctx, p), "KeyAlive of the real key after a wrong "+name)
+	}
 }
 
 func beginWithDeadKey(t *testing.T, s *subject) {

@@ -1,5 +1,5 @@
-// Package storetest is the conformance suite of stores. It tests what conversation.Store, auth.Store and auth.TicketStore
-// promise, with the same tests for every store.
+// Package storetest is the conformance suite of stores. It tests what conversation.Store and auth.Store promise, with the
+// same tests for every store.
 //
 // Each store runs the suite as TestStore. Tests on other topologies have names that begin with TestStore. `go test -run TestStore
 // ./store/...` runs all of them. The subtests have the same names everywhere: TestStore/<group>/<case>, for example

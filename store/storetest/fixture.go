@@ -86,9 +86,7 @@ func (s *subject) sessionContents(t *testing.T) (all []sessionContents) {
 
 func (s *subject) keyContents(t *testing.T) (all []keyContents) {
 	t.Helper()
-	keys, err := s.keys.Keys(s.ctx, s.keyOwner())
-	must(t, err, "Keys")
-	for _, k := range keys {
+	for _, k := range s.allKeys(t, s.keyOwner()) {
 		read := keyContents{Key: k}
 		if len(k.Secrets) > 0 {
 			found, err := s.keys.KeyByHash(s.ctx, k.Secrets[0].Hash)

@@ -22,6 +22,10 @@ func keyTests() []test {
 		{"one of ten concurrent first keys is stored", racingFirstKeys},
 		{"tier is free until it is set", tierNamed},
 		{"keys are listed newest first", keysInOrder},
+		{"pages have no gaps and no repeats", keysInPages},
+		{"active keys are limited by the quota", keyQuota},
+		{"concurrent creations keep the quota", racingQuota},
+		{"record of a key is removed 30 days after its end", endedKeys},
 		{"another owner's keys are not found", keysOfOwner},
 		{"secret or id in use is refused", keyInUse},
 		{"revoked key stays listed", revokedKey},
@@ -46,7 +50,8 @@ func newHash() (hash auth.Hash) {
 func (s *subject) newKey() auth.Key {
 	return auth.Key{
 		Owner: s.keyOwner(), ID: auth.KeyPrefix + conversation.RandomText(16), Name: "a <key>, näher bezeichnet",
-		Scopes: []auth.Scope{auth.ReadSessions, auth.Admin}, Prefix: "svc_live_ab", Secrets: []auth.Secret{{Hash: newHash()}},
+		Scopes: []auth.Scope{auth.ReadSessions, auth.Admin}, Prefix: "svc_live_ab", CreatedBy: auth.CLI,
+		Secrets: []auth.Secret{{Hash: newHash()}},
 	}
 }
 
@@ -80,11 +85,33 @@ func (s *subject) wantNoKey(t *testing.T, what string, hash auth.Hash) {
 	wantError(t, "KeyByHash of "+what, err, auth.ErrInvalidToken)
 }
 
+// keyPages returns all pages of an owner's keys. A page must have no more than the given number of keys.
+func (s *subject) keyPages(t *testing.T, owner auth.Owner, limit int) (pages [][]auth.Key) {
+	t.Helper()
+	query := auth.KeyQuery{Limit: limit}
+	for {
+		page, err := s.keys.Keys(s.ctx, owner, query)
+		must(t, err, "Keys")
+		if len(page.Keys) > limit {
+			t.Errorf("a page has %d keys, want at most %d", len(page.Keys), limit)
+		}
+		pages = append(pages, page.Keys)
+		if page.Next.IsZero() {
+			return pages
+		}
+		query.Before = page.Next
+	}
+}
+
+// allKeys returns all keys of an owner. It reads small pages.
+func (s *subject) allKeys(t *testing.T, owner auth.Owner) []auth.Key {
+	t.Helper()
+	return slices.Concat(s.keyPages(t, owner, 5)...)
+}
+
 func (s *subject) wantKeys(t *testing.T, owner auth.Owner, want ...auth.Key) {
 	t.Helper()
-	keys, err := s.keys.Keys(s.ctx, owner)
-	must(t, err, "Keys")
-	same(t, "the keys", keys, want)
+	same(t, "the keys", s.allKeys(t, owner), want)
 }
 
 func keyByHash(t *testing.T, s *subject) {
@@ -187,6 +214,113 @@ func keysInOrder(t *testing.T, s *subject) {
 	s.wantKeys(t, s.keyOwner(), want...)
 }
 
+func keysInPages(t *testing.T, s *subject) {
+	var all []auth.Key
+	for range 7 {
+		all = slices.Insert(all, 0, s.createKey(t, s.newKey()))
+	}
+	for limit, want := range map[int][][]auth.Key{
+		3: {all[:3], all[3:6], all[6:]}, 6: {all[:6], all[6:]}, 7: {all}, 8: {all}, 100: {all},
+	} {
+		same(t, "the pages", s.keyPages(t, s.keyOwner(), limit), want)
+	}
+	first, err := s.keys.Keys(s.ctx, s.keyOwner(), auth.KeyQuery{Limit: 3})
+	must(t, err, "Keys")
+	s.createKey(t, s.newKey()) // a newer key does not shift the next page
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), all[2].ID), "RevokeKey")
+	second, err := s.keys.Keys(s.ctx, s.keyOwner(), auth.KeyQuery{Before: first.Next, Limit: 3})
+	must(t, err, "Keys")
+	same(t, "the second page", second.Keys, all[3:6])
+}
+
+// createWithin creates a key like a request of an account with a quota of keys.
+func (s *subject) createWithin(quota int64, key auth.Key) (auth.Key, error) {
+	p := auth.Principal{Account: key.Account, Mode: key.Mode} // the declared key, which always works
+	ctx, _ := s.request(p, limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: 1, Keys: quota})
+	return s.keys.CreateKey(ctx, key, "")
+}
+
+func wantQuotaError(t *testing.T, err error, want auth.QuotaError) {
+	t.Helper()
+	refused, ok := errors.AsType[*auth.QuotaError](err)
+	if !ok {
+		t.Fatalf("error %v, want %v", err, &want)
+	}
+	same(t, "the refusal", *refused, want)
+}
+
+func keyQuota(t *testing.T, s *subject) {
+	full := auth.QuotaError{Quota: limit.QuotaKeys, Used: 3, Limit: 3}
+	expired := s.newKey()
+	expired.ExpiresAt = time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond)
+	s.createKey(t, expired) // does not count
+	var keys []auth.Key
+	for range 3 {
+		key, err := s.createWithin(3, s.newKey())
+		must(t, err, "CreateKey")
+		keys = append(keys, key)
+	}
+	_, err := s.keys.RotateKey(s.ctx, s.keyOwner(), keys[0].ID, newHash(), "svc_live_cd") // creates no key
+	must(t, err, "RotateKey")
+	extra := s.newKey()
+	_, err = s.createWithin(3, extra)
+	wantQuotaError(t, err, full)
+	s.wantNoKey(t, "the refused key", extra.Secrets[0].Hash)
+	same(t, "the number of keys", len(s.allKeys(t, s.keyOwner())), 4)
+
+	test := s.newKey()
+	test.Mode = auth.Test
+	_, err = s.createWithin(3, test)
+	must(t, err, "CreateKey in the other mode")
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), keys[1].ID), "RevokeKey")
+	_, err = s.createWithin(3, extra) // the refused key has left nothing
+	must(t, err, "CreateKey after a revocation")
+	_, err = s.createWithin(3, s.newKey())
+	wantQuotaError(t, err, full)
+	s.createKey(t, s.newKey()) // without an admission, there is no quota
+}
+
+func racingQuota(t *testing.T, s *subject) {
+	var created atomic.Int32
+	var callers sync.WaitGroup
+	for range 10 {
+		callers.Go(func() {
+			_, err := s.createWithin(3, s.newKey())
+			if _, refused := errors.AsType[*auth.QuotaError](err); !refused && err != nil {
+				t.Errorf("CreateKey: %v", err)
+			}
+			if err == nil {
+				created.Add(1)
+			}
+		})
+	}
+	callers.Wait()
+	same(t, "the number of created keys", created.Load(), 3)
+}
+
+func endedKeys(t *testing.T, s *subject) {
+	endedAt := func(ago time.Duration) auth.Key {
+		key := s.newKey()
+		key.ExpiresAt = time.Now().Add(-ago).UTC().Truncate(time.Millisecond)
+		return s.createKey(t, key)
+	}
+	kept := s.createKey(t, s.newKey())
+	recent := endedAt(auth.EndedKeyLifetime - time.Hour)
+	old := endedAt(auth.EndedKeyLifetime + time.Hour)
+	s.wantKeys(t, s.keyOwner(), recent, kept) // the list has removed the old key
+	wantError(t, "RevokeKey of a removed key", s.keys.RevokeKey(s.ctx, s.keyOwner(), old.ID), auth.ErrKeyNotFound)
+	s.wantNoKey(t, "a removed key", old.Secrets[0].Hash)
+	must(t, s.keys.TouchKeys(s.ctx, []auth.KeyUse{{Owner: s.keyOwner(), KeyID: old.ID, At: time.Now()}}), "TouchKeys")
+
+	revoked := endedAt(auth.EndedKeyLifetime + time.Hour)
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), revoked.ID), "RevokeKey") // the earlier end, the expiry, counts
+	again := s.newKey()
+	again.ID = old.ID
+	again = s.createKey(t, again) // the id is free; CreateKey has removed the revoked key
+	wantError(t, "RevokeKey of a removed key", s.keys.RevokeKey(s.ctx, s.keyOwner(), revoked.ID), auth.ErrKeyNotFound)
+	s.wantKeys(t, s.keyOwner(), again, recent, kept)
+}
+
 func keysOfOwner(t *testing.T, s *subject) {
 	mine := s.createKey(t, s.newKey())
 	others := []auth.Owner{
@@ -284,7 +418,7 @@ func revokedAfterRotation(t *testing.T, s *subject) {
 
 func expiredKey(t *testing.T, s *subject) {
 	key := s.newKey()
-	key.ExpiresAt = conversation.Time(1_700_000_000_123).Go()
+	key.ExpiresAt = time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond)
 	key = s.createKey(t, key)
 	s.wantNoKey(t, "an expired key", key.Secrets[0].Hash)
 	s.wantKeys(t, s.keyOwner(), key)

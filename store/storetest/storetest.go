@@ -22,7 +22,6 @@ import (
 type Backend struct {
 	Conversation conversation.Store
 	Keys         auth.Store
-	Tickets      auth.TicketStore
 }
 
 // timeout is the longest time that a test waits for an event. Only a hang reaches it.
@@ -66,7 +65,7 @@ func (g group) run(t *testing.T, open func(t *testing.T) Backend) {
 				ctx, cancel := context.WithTimeout(t.Context(), 3*timeout)
 				defer cancel()
 				test.run(t, &subject{
-					ctx: ctx, store: b.Conversation, keys: b.Keys, tickets: b.Tickets,
+					ctx: ctx, store: b.Conversation, keys: b.Keys,
 					owner: conversation.Owner{Account: "account " + conversation.RandomText(12), Mode: conversation.Live},
 				})
 			})
@@ -81,11 +80,10 @@ type test struct {
 
 // subject is the store under test, with the owner of the data that the test creates.
 type subject struct {
-	ctx     context.Context
-	store   conversation.Store
-	keys    auth.Store
-	tickets auth.TicketStore
-	owner   conversation.Owner
+	ctx   context.Context
+	store conversation.Store
+	keys  auth.Store
+	owner conversation.Owner
 }
 
 // as returns a copy of the subject with another owner.

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"parley/stream/client"
 )
@@ -351,6 +353,22 @@ func TestWatch_KeyRevoked_NotRetried(t *testing.T) {
 	for _, err := range c.Watch(t.Context(), session, "") {
 		if e, ok := errors.AsType[*client.Error](err); !ok || e.Code != "invalid_token" || e.Status != 401 || e.Unwrap() == nil {
 			t.Errorf("got %v, want invalid_token with status 401 and a cause", err)
+		}
+	}
+}
+
+func TestError_LimitNamedOrNumber_Decoded(t *testing.T) {
+	for body, want := range map[string]client.Error{
+		`{"code":"rate_limit_exceeded","message":"m","limit":"requestsPerMinute","retryAfter":7}`: {
+			Code: "rate_limit_exceeded", Message: "m", Status: 429, RateLimit: "requestsPerMinute", RetryAfter: 7 * time.Second,
+		},
+		`{"code":"quota_exceeded","message":"m","quota":"keys","used":12,"limit":10}`: {
+			Code: "quota_exceeded", Message: "m", Status: 429, Quota: "keys", QuotaUsed: 12, QuotaLimit: 10,
+		},
+	} {
+		var e client.Error
+		if err := json.Unmarshal([]byte(body), &e); err != nil || e != want {
+			t.Errorf("%s: %+v, error %v", body, e, err)
 		}
 	}
 }

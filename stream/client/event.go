@@ -75,6 +75,9 @@ type Error struct {
 	Field   string // the invalid field of a validation_error
 
 	RetryAfter               time.Duration // set for rate_limit_exceeded and service_unavailable
+	RateLimit                string        // set for rate_limit_exceeded: which limit, for example requestsPerMinute
+	Quota                    string        // set for quota_exceeded: which quota, for example keys
+	QuotaUsed, QuotaLimit    int64         // set for quota_exceeded
 	CurrentTokens, MaxTokens int           // set for context_overflow
 	RequiredScope            string        // set for insufficient_scope
 	RequestID                string        // identifies the request in the server's log
@@ -102,22 +105,28 @@ var (
 // statuses has the HTTP status for each error code. Error frames on a socket contain only the code.
 var statuses = map[string]int{
 	"validation_error": 400, "invalid_token": 401, "insufficient_scope": 403, "session_not_found": 404, "message_not_found": 404,
-	"session_busy": 409, "idempotency_conflict": 409, "context_overflow": 413, "rate_limit_exceeded": 429, "internal_error": 500,
-	"provider_error": 502, "service_unavailable": 503, "provider_timeout": 504,
+	"session_busy": 409, "idempotency_conflict": 409, "context_overflow": 413, "rate_limit_exceeded": 429, "quota_exceeded": 429,
+	"internal_error": 500, "provider_error": 502, "service_unavailable": 503, "provider_timeout": 504,
 }
 
 // UnmarshalJSON decodes the error object of a response, a frame or a message.
 func (e *Error) UnmarshalJSON(text []byte) error {
 	var f struct {
-		Code, Message, Field, RequiredScope  string
-		CurrentTokens, MaxTokens, RetryAfter int // RetryAfter in seconds
+		Code, Message, Field, RequiredScope, Quota string
+		CurrentTokens, MaxTokens, RetryAfter       int // RetryAfter in seconds
+		Used                                       int64
+		Limit                                      json.RawMessage // a name in rate_limit_exceeded, a number in quota_exceeded
 	}
 	if err := json.Unmarshal(text, &f); err != nil {
 		return err
 	}
 	*e = Error{
 		Code: f.Code, Message: f.Message, Status: statuses[f.Code], Field: f.Field, RetryAfter: time.Duration(f.RetryAfter) * time.Second,
-		CurrentTokens: f.CurrentTokens, MaxTokens: f.MaxTokens, RequiredScope: f.RequiredScope,
+		CurrentTokens: f.CurrentTokens, MaxTokens: f.MaxTokens, RequiredScope: f.RequiredScope, Quota: f.Quota, QuotaUsed: f.Used,
+	}
+	if json.Unmarshal(f.Limit, &e.RateLimit) != nil {
+		e.RateLimit = ""
+		_ = json.Unmarshal(f.Limit, &e.QuotaLimit) // a limit that is neither a name nor a number is ignored
 	}
 	return nil
 }

@@ -217,6 +217,12 @@ export class ParleyError extends Error {
   currentTokens?: number;
   maxTokens?: number;
   requiredScope?: string;
+  /** `rate_limit_exceeded`: the name of the limit, such as "requestsPerMinute". `quota_exceeded`: how much the quota allows. */
+  limit?: string | number;
+  /** `quota_exceeded`: the name of the quota, such as "keys". */
+  quota?: string;
+  /** `quota_exceeded`: how much of the quota is used. */
+  used?: number;
   requestId?: string;
   closeCode?: number;
 }

@@ -58,6 +58,7 @@ const descriptions = {
     action: "clear",
   }),
   rate_limit_exceeded: (e) => ({ text: `Too many requests. You can send again in ${duration(e.retryAfter)}. Your text is kept.` }),
+  quota_exceeded: (e) => ({ text: e.message }), // names the quota, and says what to remove
   session_busy: () => ({ text: "Another reply is streaming in this session. Stop it, or send again when it has ended." }),
   connection_lost: () => ({
     text: "The connection was lost before the server confirmed your message. Check whether the message appears above before you send it again.",

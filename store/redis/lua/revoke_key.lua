@@ -7,5 +7,6 @@ if not k[1] or k[2] then return 'none' end
 redis.call('HINCRBY', KEYS[1], 'version', 1)
 local was = redis.call('HGETALL', KEYS[1])
 redis.call('HSET', KEYS[1], 'revoked', '1')
+end_key(k[1])
 redis.call('HDEL', KEYS[1], 'secret', 'since', 'previous', 'previousSince', 'until')
 return was
