@@ -49,7 +49,7 @@
 //     the send is in the queue of its session.
 //   - Package transport limits the connections, and cuts a connection if its client does not read for 30 s. It also finds the
 //     address of a client behind a trusted proxy.
-//   - The unread responses of an account and mode may occupy 16 MiB (maxUnread). Above that, a GET with a large response gets 503.
+//   - The unread responses of an account and mode may occupy 16 MiB (maxUnread). Above that, a GET of a large page gets 503.
 //   - An event stream sends a comment every 15 s (commentInterval). The stream ends within a second after its key was revoked.
 //   - BeginDrain starts a drain: from then on, /readyz and new handshakes fail. DrainSockets then closes the sockets.
 //
