@@ -115,7 +115,7 @@ func (s *Server) unauthenticated(c *gin.Context, err error) error {
 		s.setAddressLimits(c)
 		return err
 	}
-	decision := s.Limits.RecordFailure(address(c.Request))
+	decision := s.Limits.RecordFailure(s.address(c.Request))
 	setLimitHeaders(c.Writer.Header(), decision)
 	if !decision.Admitted() {
 		return api.Limited(decision)

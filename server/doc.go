@@ -1,17 +1,19 @@
 // Package server is Parley's HTTP side: routes, authentication, limits, response shapes, and server-sent events. The rules of
 // conversations are in package conversation and its sub-packages. The sub-packages of server are server/api (the error table
-// and the strict decoding of requests), server/socket (WebSocket connections) and server/docs (the documentation).
+// and the strict decoding of requests), server/socket (WebSocket connections), server/docs (the documentation), and
+// server/transport (the limits of network connections).
 //
 // # How a request is processed
 //
-//	identify    sets X-Request-Id for the response and the log, and the deadline for the body
-//	count       updates the metrics after the response
-//	recover     turns a panic into a 500
-//	handle      writes the handler's value or error as JSON
-//	authorised  finds the principal of the key; an invalid key gets 401 or, from the 31st failure a minute of one address, 429
-//	admit       counts the request against the limits (429); authorised then checks the scope (403)
-//	strict      refuses unknown or repeated query parameters, and repeated headers (400)
-//	handler     decodes the body, calls the conversation service, and returns a value or an error
+//	identify         sets X-Request-Id for the response and the log, the security headers, and the deadline for the body
+//	count            updates the metrics after the response
+//	recover          turns a panic into a 500
+//	admitConnection  refuses the request if the server or the client has too many connections (503)
+//	handle           writes the handler's value or error as JSON
+//	authorised       finds the principal of the key; an invalid key gets 401 or, from the 31st failure a minute of one address, 429
+//	admit            counts the request against the limits (429); authorised then checks the scope (403)
+//	strict           refuses unknown or repeated query parameters, and repeated headers (400)
+//	handler          decodes the body, calls the conversation service, and returns a value or an error
 //
 // Handlers return errors and never write them. [parley/server/api.Describe] converts each to the error that the caller sees.
 // If the server is at fault, the cause is logged once, with the request's id. Every response has X-Request-Id. Every response
@@ -32,7 +34,7 @@
 // The first store operation of a request counts and admits the request, in the same round trip or transaction. So limits are
 // exact over all nodes and cost no extra round trip. If the handler has called no store operation, admit admits the request
 // after the handler. If a limit then refuses the request, the 429 replaces any other error. So an invalid request counts too.
-// A failed authentication counts against the caller's address (for IPv6, its /64 network), in the memory of this process. It
+// A failed authentication counts against the client's address (for IPv6, its /64 network), in the memory of this process. It
 // never affects a request with a valid key.
 //
 // An object of another account or mode, and a malformed id in a path, give the same 404 as an object that does not exist.
@@ -45,8 +47,10 @@
 //   - A send without streaming waits until its reply ends. If the caller disconnects, the reply goes on. A caller that closes
 //     only its sending side still gets the response. If the key is revoked, the caller gets 401 within a second, also while
 //     the send is in the queue of its session.
-//   - An event stream sends a comment every 15 s (commentInterval). A write to the stream may take 30 s. The stream ends
-//     within a second after its key was revoked.
+//   - Package transport limits the connections, and cuts a connection if its client does not read for 30 s. It also finds the
+//     address of a client behind a trusted proxy.
+//   - The unread responses of an account and mode may occupy 16 MiB (maxUnread). Above that, a GET of a large page gets 503.
+//   - An event stream sends a comment every 15 s (commentInterval). The stream ends within a second after its key was revoked.
 //   - BeginDrain starts a drain: from then on, /readyz and new handshakes fail. DrainSockets then closes the sockets.
 //
 // Logs contain no keys, tickets, query strings or texts of messages. Metrics contain no text from a request.

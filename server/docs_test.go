@@ -90,7 +90,7 @@ func TestDocs_EveryCode_Explained(t *testing.T) {
 	}
 	for _, code := range []wire.CloseCode{
 		wire.CloseBinary, wire.CloseInvalidUTF8, wire.CloseInvalidFrames, wire.CloseTooLarge, wire.CloseDraining, wire.CloseUnauthorized,
-		wire.CloseNoHeartbeat, wire.CloseTooManyConnections,
+		wire.CloseTimeout, wire.CloseTooManyConnections,
 	} {
 		if !strings.Contains(a.raw, fmt.Sprintf("<tr id=\"code-%d\">\n<th scope=\"row\">%d <a ", code, code)) {
 			t.Errorf("/docs does not explain the close code %d", code)

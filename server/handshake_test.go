@@ -35,6 +35,8 @@ func TestHandshake_HeadersAndOrigin(t *testing.T) {
 	refuse("401_unknown_key", 401, "invalid_token", "", "Authorization", "Bearer "+auth.NewSecret("live"))
 	refuse("401_malformed_ticket", 401, "invalid_token", "", "Authorization", "", "Sec-WebSocket-Protocol", "parley.v1, ticket.x")
 	refuse("403_foreign_origin", 403, "origin_not_allowed", "", "Origin", "https://evil.example")
+	refuse("403_http_page_of_https_site", 403, "origin_not_allowed", "", "Origin", p.url, "X-Forwarded-Proto", "https")
+	refuse("403_origin_with_other_scheme", 403, "origin_not_allowed", "", "Origin", "chrome-extension"+strings.TrimPrefix(p.url, "http"))
 	refuse("403_null_origin", 403, "origin_not_allowed", "", "Origin", "null")
 	refuse("403_origin_with_allowed_prefix", 403, "origin_not_allowed", "", "Origin", "https://chat.example.com.evil.example")
 	refuse("426_no_upgrade", 426, "validation_error", "Upgrade", "Upgrade", "", "Connection", "")
@@ -50,7 +52,9 @@ func TestHandshake_HeadersAndOrigin(t *testing.T) {
 			t.Errorf("%d %v", a.status, a.header)
 		}
 	})
-	for name, origin := range map[string]string{"our_own": p.url, "configured": "https://chat.example.com", "none": ""} {
+	for name, origin := range map[string]string{
+		"our_own": p.url, "our_own_over_https": "https" + strings.TrimPrefix(p.url, "http"), "configured": "https://chat.example.com", "none": "",
+	} {
 		t.Run("101_origin_"+name, func(t *testing.T) {
 			header := http.Header{"Authorization": {"Bearer " + adminKey}}
 			if origin != "" {

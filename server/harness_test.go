@@ -134,7 +134,8 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	p.handler = server.New(outer)
 	front := &http.Server{Handler: p.handler, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), ReadHeaderTimeout: testTimeout}
 	served := make(chan struct{})
-	go func() { defer close(served); _ = front.Serve(listener) }()
+	p.handler.Connections.Configure(front)
+	go func() { defer close(served); _ = front.Serve(p.handler.Connections.Listener(listener)) }()
 	t.Cleanup(func() {
 		now, cancel := context.WithCancel(context.Background())
 		cancel()

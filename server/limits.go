@@ -16,14 +16,14 @@ import (
 func (s *Server) setOwnerLimits(c *gin.Context) {
 	decision, ok := auth.AdmissionOf(c.Request.Context()).Decision()
 	if !ok {
-		decision = s.Limits.FailureStatus(address(c.Request))
+		decision = s.Limits.FailureStatus(s.address(c.Request))
 	}
 	setLimitHeaders(c.Writer.Header(), decision)
 }
 
 // setAddressLimits sets the limit headers to the limit on failed authentications from the caller's address.
 func (s *Server) setAddressLimits(c *gin.Context) {
-	setLimitHeaders(c.Writer.Header(), s.Limits.FailureStatus(address(c.Request)))
+	setLimitHeaders(c.Writer.Header(), s.Limits.FailureStatus(s.address(c.Request)))
 }
 
 // withAddressLimits sets the limit headers before it calls h. It is for handlers that may refuse a request before they know
@@ -42,11 +42,26 @@ func setLimitHeaders(h http.Header, d limit.Decision) {
 	h.Set("X-RateLimit-Reset", strconv.FormatInt(int64(d.Reset), 10))
 }
 
-// address returns the IP address of the caller. It ignores the headers that proxies set, because any client can send them.
-func address(r *http.Request) netip.Addr {
-	from, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{} // all clients of a Unix socket share the zero address
+// address returns the IP address of the client, also behind a trusted proxy: see [transport.Connections.Client].
+func (s *Server) address(r *http.Request) netip.Addr { return s.Connections.Client(r) }
+
+// admitConnection is middleware that responds with 503 if the server or the client has too many connections. The operator's routes
+// still work. Otherwise, a supervisor could restart a server that is only full.
+func (s *Server) admitConnection(c *gin.Context) {
+	switch c.FullPath() {
+	case "/healthz", "/readyz", "/metrics":
+		return
 	}
-	return from.Addr().Unmap()
+	refused := s.Connections.Admit(c.Request)
+	if refused == nil {
+		return
+	}
+	c.Header("Connection", "close")
+	s.handle(func(c *gin.Context) (any, error) {
+		if underV1(c.Request.URL.Path) {
+			s.setAddressLimits(c)
+		}
+		return nil, refused
+	})(c)
+	c.Abort()
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -10,6 +11,7 @@ import (
 	"parley/conversation"
 	"parley/conversation/turn"
 	"parley/server/api"
+	"parley/server/transport"
 	"parley/stream"
 	"parley/stream/wire"
 )
@@ -118,7 +120,7 @@ type subscribeInfo struct {
 
 func (s *Server) streaming(c *gin.Context, x *turn.Sent) streamingReply {
 	session := x.Reply.SessionID
-	info := subscribeInfo{URL: socketURL(c), Cursor: wire.Cursor(session, x.Position)}
+	info := subscribeInfo{URL: s.socketURL(c), Cursor: wire.Cursor(session, x.Position)}
 	if p := principal(c); p.Has(auth.ReadMessages) {
 		p.SessionID = session
 		// Without the cancellation, because the caller may have closed its sending side and still read the response.
@@ -133,13 +135,17 @@ func (s *Server) streaming(c *gin.Context, x *turn.Sent) streamingReply {
 	return streamingReply{Message: x.Reply, Stream: info}
 }
 
-// socketURL returns the URL of GET /v1/stream, with the host and the scheme of the caller's request.
-func socketURL(c *gin.Context) string {
-	scheme := "ws://"
-	if c.Request.TLS != nil || c.GetHeader("X-Forwarded-Proto") == "https" {
-		scheme = "wss://"
+// socketURL returns the URL of GET /v1/stream. Without a configured public URL, it has the host and the scheme of the caller's
+// request.
+func (s *Server) socketURL(c *gin.Context) string {
+	base := s.PublicURL
+	if base == "" {
+		base = "http://" + c.Request.Host
+		if transport.OverTLS(c.Request) {
+			base = "https://" + c.Request.Host
+		}
 	}
-	return scheme + c.Request.Host + "/v1/stream"
+	return "ws" + strings.TrimPrefix(base, "http") + "/v1/stream"
 }
 
 // history is GET /v1/sessions/{sessionId}/messages.

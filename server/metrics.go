@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"parley/server/transport"
 	"parley/stream"
 )
 
@@ -114,11 +115,26 @@ func (s *Server) mountMetrics() {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_topics", Help: "Sessions with a viewer or a live reply in this process."}, func() float64 {
 			return float64(s.Conversation.Topics())
 		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_connections", Help: "Open network connections, including WebSockets."}, func() float64 {
+			return float64(s.Connections.Open())
+		}),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "parley_connections_stalled_total", Help: "Connections that were cut because the client did not read for 30 s."}, func() float64 {
+			return float64(s.Connections.Stalled())
+		}),
+		s.refusals("server", transport.ErrFull), s.refusals("client", transport.ErrClientFull),
 	)
 	s.engine.GET("/metrics", gin.WrapH(promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})))
 	for _, r := range s.engine.Routes() {
 		m.routes[route{r.Method, r.Path}] = m.newRoute(r.Method, r.Path)
 	}
+}
+
+// refusals returns the counter of refused connections and requests for one reason. full names what has too many connections.
+func (s *Server) refusals(full string, reason error) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "parley_connections_refused_total", Help: "Connections and requests that were refused, by what has too many connections: the server or the client.",
+		ConstLabels: prometheus.Labels{"full": full},
+	}, func() float64 { return float64(s.Connections.Refused(reason)) })
 }
 
 // count is middleware. It counts a request after its response.

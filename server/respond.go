@@ -22,8 +22,12 @@ type handler func(c *gin.Context) (any, error)
 // keyRequestID is the name under which a gin context stores the request's id.
 const keyRequestID = "parley.requestId"
 
+// dataPolicy is the Content-Security-Policy of a response that is no page. A browser that displays the response loads and runs
+// nothing, and no page can frame it.
+const dataPolicy = "default-src 'none'; frame-ancestors 'none'"
+
 // identify is middleware that gives a request its id: the client's X-Request-Id if it is valid, otherwise a random one. It also
-// sets the deadline for the body.
+// sets the deadline for the body, and the security headers of a response that is no page. Pages replace them (see web.Guard).
 func (s *Server) identify(c *gin.Context) {
 	id := c.GetHeader("X-Request-Id")
 	if !api.ValidToken(id) {
@@ -31,6 +35,8 @@ func (s *Server) identify(c *gin.Context) {
 	}
 	c.Set(keyRequestID, id)
 	c.Header("X-Request-Id", id)
+	c.Header("X-Content-Type-Options", "nosniff")
+	c.Header("Content-Security-Policy", dataPolicy)
 	if c.Request.ContentLength != 0 { // decodeBody removes the deadline when it has read the body
 		_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(bodyTimeout))
 	}
@@ -82,8 +88,10 @@ func (s *Server) writeJSON(c *gin.Context, status int, value any) {
 	if err := encoder.Encode(value); err != nil {
 		panic(err) // impossible: value has one of our own types
 	}
-	c.Header("Cache-Control", "no-store")
-	c.Data(status, "application/json; charset=utf-8", body.Bytes())
+	s.writeBounded(c, body.Len(), func() {
+		c.Header("Cache-Control", "no-store")
+		c.Data(status, "application/json; charset=utf-8", body.Bytes())
+	})
 }
 
 func (s *Server) writeError(c *gin.Context, e *api.Error) {

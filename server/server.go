@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"parley/conversation"
 	"parley/conversation/service"
 	"parley/server/socket"
+	"parley/server/transport"
 )
 
 // Options configure a Server.
@@ -26,8 +28,14 @@ type Options struct {
 	Ready func(ctx context.Context) error
 	// Origins lists other origins, such as "https://chat.example.com". Their pages may open sockets too.
 	Origins []string
+	// PublicURL is the origin under which clients reach the server, such as "https://chat.example.com". It is the base of the
+	// WebSocket's URL in responses. If it is "", the base is the Host header of each request.
+	PublicURL string
 	// MaxSockets is the maximum number of open sockets; 0 means no limit.
 	MaxSockets int
+	// Connections limits the connections and finds the address of each client. If it is nil, there are no limits and no trusted
+	// proxies.
+	Connections *transport.Connections
 	// Metrics counts requests. If it is nil, the server creates its own.
 	Metrics *Metrics
 	Log     *slog.Logger
@@ -42,6 +50,7 @@ type Server struct {
 	revocation *socket.RevocationMonitor // ends the sockets and event streams of keys that no longer work
 
 	draining atomic.Bool
+	unread   unreadBytes
 }
 
 // New returns a server.
@@ -49,6 +58,12 @@ func New(options Options) *Server {
 	gin.SetMode(gin.ReleaseMode)
 	if options.Metrics == nil {
 		options.Metrics = NewMetrics()
+	}
+	if options.Connections == nil {
+		options.Connections = transport.New(transport.Options{})
+	}
+	if options.PublicURL != "" {
+		options.Origins = append(slices.Clone(options.Origins), options.PublicURL)
 	}
 	s := &Server{Options: options, engine: gin.New(), revocation: socket.NewRevocationMonitor(options.Keys.Revalidate)}
 	s.sockets = socket.NewRegistry(socket.Options{
@@ -72,7 +87,7 @@ func (s *Server) route() {
 	e.UseRawPath, e.UnescapePathValues = true, true // %2F is part of a path segment, not a separator
 	e.ContextWithFallback = true
 	_ = e.SetTrustedProxies(nil)
-	e.Use(s.identify, s.Metrics.count, s.recover)
+	e.Use(s.identify, s.Metrics.count, s.recover, s.admitConnection)
 	e.NoRoute(s.noRoute)
 	e.NoMethod(s.noMethod)
 

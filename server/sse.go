@@ -132,7 +132,6 @@ func (s *Server) resumeAt(c *gin.Context, session, message string) (stream.Posit
 func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream.Viewer, message string, format eventFormat, wake <-chan struct{}) {
 	control := http.NewResponseController(c.Writer)
 	write := func(b []byte) bool {
-		_ = control.SetWriteDeadline(time.Now().Add(socket.WriteTimeout))
 		_, err := c.Writer.Write(b)
 		return err == nil && control.Flush() == nil
 	}

@@ -36,6 +36,7 @@ func TestPage(t *testing.T) {
 		{"restored backup replaces the shown history", pageRestoredBackup},
 		{"drain completes the reply, then page reconnects", pageDrain},
 		{"wrong key is refused and not stored", pageWrongKey},
+		{"key in the address is not used if declined", pageDeclinedKey},
 		{"key in the address replaces another if confirmed", pageSecondKey},
 		{"without a model server the reply is simulated", pageSimulatedModel},
 	} {
@@ -51,9 +52,20 @@ func TestPage(t *testing.T) {
 func openPage(t *testing.T, browser context.Context, address string) *tab {
 	t.Helper()
 	b := openTab(t, browser, address, chromedp.WithNewBrowserContext())
-	b.do(chromedp.Navigate(address + "/#key=" + declaredKey))
+	b.openLink(address+"/", declaredKey)
 	b.untilChip("live")
 	return b
+}
+
+// openLink opens a link with a key, and confirms that the page may use the key.
+func (b *tab) openLink(address, key string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(address + "#key=" + key))
+	b.until(`document.querySelector("#confirm[open]") !== null`)
+	if eval[bool](b, `location.href.includes("svc_live") || sessionStorage["parley.key"] !== undefined`) {
+		b.t.Error("before the user has confirmed, the key is in the address or in use")
+	}
+	b.do(chromedp.Click("#confirm button[value=yes]"))
 }
 
 // newestReply returns the status and the text of the newest reply in the server's history.
@@ -314,7 +326,7 @@ func pageWrongKey(t *testing.T, browser context.Context) {
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
 	b.allowedErrors = regexp.MustCompile(`status of 401`)
-	b.do(chromedp.Navigate(p.url + "/#key=svc_live_wrong"))
+	b.openLink(p.url+"/", "svc_live_wrong")
 	b.until(`document.getElementById("gate-problem").textContent.startsWith("The server does not accept this key")`)
 	b.photograph("wrong-key")
 	if left := eval[string](b, `location.href + JSON.stringify({...sessionStorage}) + JSON.stringify({...localStorage})`); strings.Contains(left, "svc_live") {
@@ -328,6 +340,21 @@ func pageWrongKey(t *testing.T, browser context.Context) {
 	if left := eval[string](b, `location.href + JSON.stringify({...localStorage}) + document.cookie`); strings.Contains(left, "svc_live") {
 		t.Errorf("the key outlives the tab: %s", left)
 	}
+}
+
+func pageDeclinedKey(t *testing.T, browser context.Context) {
+	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
+	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
+	b.do(chromedp.Navigate(p.url + "/#key=" + declaredKey))
+	b.until(`document.querySelector("#confirm[open]") !== null`)
+	b.photograph("key-in-link")
+	b.do(chromedp.Click("#confirm button[value=no]"))
+	b.until(`document.querySelector("#confirm[open]") === null && !document.getElementById("gate").hidden`)
+	if left := eval[string](b, `location.href + JSON.stringify({...sessionStorage}) + JSON.stringify({...localStorage})`); strings.Contains(left, "svc_live") {
+		t.Errorf("the declined key is stored: %s", left)
+	}
+	b.do(chromedp.SendKeys("#key", declaredKey), pressEnter)
+	b.untilChip("live")
 }
 
 func pageSecondKey(t *testing.T, browser context.Context) {

@@ -52,9 +52,10 @@ var packages = []allowedImports{
 	{"web/browsertest", nil},
 	{"web/npmtest", nil},
 	{"server/docs", []string{"web"}},
-	{"server/api", []string{"conversation", "stream", "auth", "auth/limit"}}, // shared by REST and sockets; its responses show the figures of a limit
-	{"server/socket", []string{"conversation", "conversation/turn", "stream", "stream/wire", "auth", "server/api"}},
-	{"server", []string{"server/api", "server/socket", "server/docs", "conversation", "conversation/service", "conversation/turn", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web"}},
+	{"server/transport", nil},
+	{"server/api", []string{"server/transport", "conversation", "stream", "auth", "auth/limit"}}, // shared by REST and sockets; its responses show the figures of a limit
+	{"server/socket", []string{"server/transport", "conversation", "conversation/turn", "stream", "stream/wire", "auth", "server/api"}},
+	{"server", []string{"server/api", "server/socket", "server/docs", "server/transport", "conversation", "conversation/service", "conversation/turn", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web"}},
 	{"cmd/parley", []string{everything}},
 }
 

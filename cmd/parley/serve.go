@@ -17,6 +17,7 @@ import (
 	"parley/conversation/service"
 	"parley/conversation/tokens"
 	"parley/server"
+	"parley/server/transport"
 	"parley/store"
 	"parley/stream"
 	"parley/stream/openai"
@@ -38,8 +39,12 @@ type serve struct {
 	FirstByte      duration `name:"model-first-byte" env:"PARLEY_MODEL_FIRST_BYTE" default:"120s" help:"Timeout for the first byte of a model's response."`
 	Stall          duration `name:"model-stall" env:"PARLEY_MODEL_STALL" default:"60s" help:"Timeout for each further byte of the response."`
 	DrainTimeout   duration `env:"PARLEY_DRAIN_TIMEOUT" default:"30s" help:"How long live replies may continue after SIGTERM or SIGINT; then they end as interrupted."`
+	PublicURL      string   `name:"public-url" env:"PARLEY_PUBLIC_URL" placeholder:"URL" help:"Scheme and host under which clients reach the server, for example https://chat.example.com. Default: the Host header of each request."`
+	TrustedProxies []string `env:"PARLEY_TRUSTED_PROXIES" placeholder:"ADDRESS" help:"Addresses or networks of the proxies in front of the server, separated by commas, for example 127.0.0.1,10.1.0.0/16. Their X-Forwarded-For is believed."`
 	Origins        []string `env:"PARLEY_ORIGINS" placeholder:"ORIGIN" help:"Other origins whose pages may open WebSockets, separated by commas, for example https://chat.example.com."`
 	MaxSockets     int      `env:"PARLEY_MAX_SOCKETS" default:"100000" help:"Maximum number of open WebSockets."`
+	MaxConnections int      `env:"PARLEY_MAX_CONNECTIONS" placeholder:"N" help:"Maximum number of open connections, including WebSockets. Default: 10,000 more than PARLEY_MAX_SOCKETS."`
+	MaxPerAddress  int      `name:"max-connections-per-address" env:"PARLEY_MAX_CONNECTIONS_PER_ADDRESS" default:"1000" help:"Maximum number of open connections of one client address (for IPv6: of one /64 network). Loopback addresses have no limit."`
 	Log            string   `env:"PARLEY_LOG" enum:"text,json" default:"text" help:"Log format: text or json."`
 	LogLevel       string   `env:"PARLEY_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"Minimum log level: debug, info, warn or error."`
 }
@@ -70,6 +75,10 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	tiers, err := limit.ParseTiers(c.Tiers)
 	if err != nil {
 		return fmt.Errorf("--tiers (PARLEY_TIERS): %w", err)
+	}
+	proxies, err := transport.ParseProxies(c.TrustedProxies)
+	if err != nil {
+		return fmt.Errorf("--trusted-proxies (PARLEY_TRUSTED_PROXIES): %w", err)
 	}
 	chosen, err := c.chooseModels(ctx)
 	if err != nil {
@@ -103,9 +112,12 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 		}
 	}()
 	_, isSimulated := model.(*simulated.Model)
+	connections := transport.New(transport.Options{
+		Max: c.maxConnections(log), MaxPerClient: c.MaxPerAddress, Proxies: proxies, Log: log,
+	})
 	handler := server.New(server.Options{
 		Conversation: service, Keys: keys, Limits: auth.NewLimits(tiers), Page: web.Handler(web.Options{Simulated: isSimulated}), Ready: backend.Ping,
-		Origins: c.Origins, MaxSockets: c.MaxSockets, Metrics: metrics, Log: log,
+		Origins: c.Origins, PublicURL: c.PublicURL, MaxSockets: c.MaxSockets, Connections: connections, Metrics: metrics, Log: log,
 	})
 	listener, err := net.Listen("tcp", c.Addr)
 	if err != nil {
@@ -120,6 +132,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 }
 
 // These constants limit the HTTP server. None of them limits the time of a response, because a streamed reply may take any time.
+// Package transport cuts a response that makes no progress.
 const (
 	// A client sends its headers in one packet or a few. 10 s is enough on a slow mobile network, and frees the connections of
 	// clients that send their headers very slowly.
@@ -159,8 +172,17 @@ func (c *serve) check() error {
 	if c.BaseURL != "" && originOf(c.BaseURL) == "" {
 		return errors.New("--base-url (OPENAI_BASE_URL): invalid URL: it must begin with http:// or https:// and a host, for example http://127.0.0.1:11434/v1")
 	}
+	if c.PublicURL != "" && originOf(c.PublicURL) != c.PublicURL {
+		return fmt.Errorf("--public-url (PARLEY_PUBLIC_URL): invalid URL %q: use scheme and host alone, for example https://chat.example.com", c.PublicURL)
+	}
 	if c.MaxSockets < 1 {
 		return fmt.Errorf("--max-sockets (PARLEY_MAX_SOCKETS): must be at least 1, not %d", c.MaxSockets)
+	}
+	if c.MaxConnections < 0 {
+		return fmt.Errorf("--max-connections (PARLEY_MAX_CONNECTIONS): must be at least 1, not %d", c.MaxConnections)
+	}
+	if c.MaxPerAddress < 1 {
+		return fmt.Errorf("--max-connections-per-address (PARLEY_MAX_CONNECTIONS_PER_ADDRESS): must be at least 1, not %d", c.MaxPerAddress)
 	}
 	for _, origin := range c.Origins {
 		if originOf(origin) != origin {
@@ -168,6 +190,31 @@ func (c *serve) check() error {
 		}
 	}
 	return nil
+}
+
+const (
+	// restConnections is the number of connections for requests other than WebSockets, if PARLEY_MAX_CONNECTIONS is not set.
+	restConnections = 10_000
+	// reservedFiles is the number of open files that are kept for the store, and for connections that are being refused. An
+	// eighth of the other files is kept for connections to the model server: each live reply has one.
+	reservedFiles = 256
+)
+
+// maxConnections returns the maximum number of open connections. Each connection is an open file, so the limit of the operating
+// system applies too: without free files, the server could not even refuse a connection.
+func (c *serve) maxConnections(log *slog.Logger) int {
+	most := cmp.Or(c.MaxConnections, c.MaxSockets+restConnections)
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return most
+	}
+	allowed := (max(files.Cur, reservedFiles) - reservedFiles) / 8 * 7
+	if allowed >= uint64(most) {
+		return most
+	}
+	most = max(1, int(allowed))
+	log.Warn("the limit of open files (ulimit -n) allows fewer connections than configured", "openFiles", files.Cur, "connections", most)
+	return most
 }
 
 // originOf returns scheme and host (with port) of an http or https URL, and "" for anything else.
@@ -188,8 +235,9 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
+	handler.Connections.Configure(web)
 	failed := make(chan error, 1)
-	go func() { failed <- web.Serve(listener) }()
+	go func() { failed <- web.Serve(handler.Connections.Listener(listener)) }()
 	select {
 	case err := <-failed:
 		service.Drain(ctx)

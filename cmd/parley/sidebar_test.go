@@ -400,7 +400,7 @@ func usageWithoutScope(t *testing.T, browser context.Context) {
 	key := p.must("POST", "/v1/keys", map[string]any{"name": "a reader's", "scopes": scopes})["key"].(string)
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
 	b.allowedErrors = regexp.MustCompile(`status of 403`)
-	b.do(chromedp.Navigate(p.url + "/#key=" + key))
+	b.openLink(p.url+"/", key)
 	b.untilChip("live")
 	b.do(chromedp.Click("#open-usage"))
 	b.until(`document.querySelector("#usage[open] .problem")?.textContent.includes("lacks the scope read:analytics")`)

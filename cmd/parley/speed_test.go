@@ -36,7 +36,7 @@ func TestPage_FastReply_FewLayouts(t *testing.T) {
 	p := serveIn(t, t.TempDir(), model.env()...)
 	b := openTab(t, browsertest.Chromium(t), p.url, chromedp.WithNewBrowserContext())
 	b.initScript(countFrames)
-	b.do(chromedp.Navigate(p.url + "/#key=" + declaredKey))
+	b.openLink(p.url+"/", declaredKey)
 	b.untilChip("live")
 	model.setReply("Hello!", "Hello!")
 	b.say("Hello!") // creates the session before the count begins

@@ -233,7 +233,7 @@ func inspectorRedaction(t *testing.T, browser context.Context) {
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
 	b.allowedErrors = regexp.MustCompile(`^$`)
 	b.initScript(recordTickets)
-	b.do(chromedp.Navigate(p.url + "/#key=" + declaredKey))
+	b.openLink(p.url+"/", declaredKey)
 	b.untilChip("live")
 	b.say("my key is " + declaredKey + ", say nothing")
 	b.untilReply("completed", words(3))

@@ -105,7 +105,7 @@ func openWithNewKey(t *testing.T, browser context.Context, p *process, expiresAt
 	made := p.must("POST", "/v1/keys", record)
 	b = openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
 	b.allowedErrors = regexp.MustCompile(`status of 401`)
-	b.do(chromedp.Navigate(p.url + "/#key=" + made["key"].(string)))
+	b.openLink(p.url+"/", made["key"].(string))
 	b.untilChip("live")
 	return b, made["keyId"].(string)
 }
@@ -207,7 +207,7 @@ func openGuarded(t *testing.T, browser context.Context, p *process, path string)
 	t.Helper()
 	b := openTab(t, browser, p.url, chromedp.WithNewBrowserContext())
 	b.initScript(recordAttacks)
-	b.do(chromedp.Navigate(p.url + path + "#key=" + declaredKey))
+	b.openLink(p.url+path, declaredKey)
 	b.untilChip("live")
 	return b
 }

@@ -11,6 +11,7 @@ import (
 	"parley/auth"
 	"parley/auth/limit"
 	"parley/conversation"
+	"parley/server/transport"
 	"parley/stream"
 )
 
@@ -61,6 +62,7 @@ var (
 	ErrMediaType  = errors.New("the body is not declared as application/json")
 	ErrCompressed = errors.New("the body is compressed")
 	ErrOrigin     = errors.New("the origin is not allowed")
+	ErrUnread     = errors.New("the account has too many unread responses")
 )
 
 // table maps errors without data to their status, code and text. The first row that matches applies.
@@ -78,6 +80,9 @@ var table = []struct {
 	{conversation.ErrIdempotencyConflict, 409, "idempotency_conflict", "This idempotency key was used for a different request. Use a new key."},
 	{conversation.ErrCancelPending, 503, "service_unavailable", "The reply has not stopped yet, but it will. Repeat the request to wait for it."},
 	{conversation.ErrDraining, 503, "service_unavailable", "The server is stopping or restarting. Try again."},
+	{transport.ErrFull, 503, "service_unavailable", "The server has too many connections. Try again."},
+	{transport.ErrClientFull, 503, "service_unavailable", "Your address has too many connections to the server. Close some, then try again."},
+	{ErrUnread, 503, "service_unavailable", "Your account has too many large responses that nobody reads. Read them, then try again."},
 	{conversation.ErrUnavailable, 503, "service_unavailable", "The service is temporarily unavailable. Try again."},
 	// The caller has disconnected, or has closed its sending side and still reads.
 	{context.Canceled, 503, "service_unavailable", "The connection was closed on your side before the request was finished. Try again."},

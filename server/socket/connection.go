@@ -62,7 +62,8 @@ type connection struct {
 	cancels   chan struct{} // holds an element for each running cancel
 
 	// owned by the reader
-	invalidFrames int // number of invalid frames in a row
+	invalidFrames int         // number of invalid frames in a row
+	overdue       *time.Timer // closes the connection if a message is not complete in time; nil until the first message
 
 	mu            sync.Mutex
 	outboxSpace   sync.Cond                // uses mu; signals that the outbox was emptied or the connection closed
@@ -208,7 +209,7 @@ func (c *connection) ping() {
 	if c.ws.Ping(ctx) == nil {
 		c.missedPings = 0
 	} else if c.missedPings++; c.missedPings >= 2 {
-		c.close(wire.CloseNoHeartbeat)
+		c.close(wire.CloseTimeout)
 		return
 	}
 	c.mu.Lock()

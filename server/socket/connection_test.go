@@ -188,12 +188,63 @@ func TestHeartbeat_Pongs_StaysOpen(t *testing.T) {
 	})
 }
 
-func TestWrite_NoProgress_ConnectionClosed(t *testing.T) {
+// TestMessage_Unfinished_ClosedWith4408: the client sends the first fragment of a message, and never the last one. It answers
+// every ping, so the heartbeat does not close the socket.
+func TestMessage_Unfinished_ClosedWith4408(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newHost(t, nil).dialRaw() // reads nothing, not even the welcome
-		time.Sleep(WriteTimeout + time.Millisecond)
-		if err := s.write(opText, []byte(`{"type":"ping"}`)); err == nil {
-			t.Error("the connection is still open")
+		s := newHost(t, nil).dialRaw()
+		s.next()
+		began := time.Now()
+		go func() {
+			frame := []byte{opText, 0x80 | 127, 0, 0, 0, 0, 0, 0xf, 0xff, 0xff, 0, 0, 0, 0} // not the last fragment
+			_, _ = s.conn.Write(append(frame, make([]byte, 0xfffff)...))
+		}()
+		for {
+			op, payload, err := s.read()
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case op == opPing && time.Since(began) < 10*messageTimeout:
+				if err := s.write(opPong, payload); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			if code := int(payload[0])<<8 | int(payload[1]); op != opClose || code != 4408 {
+				t.Errorf("got opcode %d with %d, want a close frame with 4408", op, code)
+			}
+			break
+		}
+		if took := time.Since(began); took != messageTimeout {
+			t.Errorf("closed after %v, want %v", took, messageTimeout)
+		}
+	})
+}
+
+// A message in several fragments may take almost messageTimeout, and the next one too.
+func TestMessage_SlowFragments_Answered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newHost(t, nil).dialRaw()
+		s.next()
+		go func() {
+			for range 3 {
+				_, _ = s.conn.Write([]byte{opText, 0x80, 0, 0, 0, 0}) // an empty fragment, not the last one
+				time.Sleep(messageTimeout - time.Second)
+				_ = s.write(0, []byte(`{"type":"ping","id":"p"}`))
+			}
+		}()
+		for pongs := 0; pongs < 3; {
+			op, payload, err := s.read()
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case op == opPing:
+				_ = s.write(opPong, payload)
+			case op == opText && string(payload) == `{"type":"pong","replyTo":"p"}`:
+				pongs++
+			default:
+				t.Fatalf("opcode %d, %q", op, payload)
+			}
 		}
 	})
 }

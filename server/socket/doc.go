@@ -26,10 +26,11 @@
 //
 // # Timings
 //
-// Most are constants in connection.go. [WriteTimeout] is in deadline.go, which enforces it on each write.
+// Most are constants in connection.go; messageTimeout is in reader.go. Package transport ends a connection if a write makes no
+// progress for 30 s.
 //
 //   - pingInterval, 25 s: below the idle timeouts of proxies. Two pings without a pong close the socket with 4408.
-//   - [WriteTimeout], 30 s: a write that makes no progress for that time ends the connection.
+//   - messageTimeout, 30 s: a message must be complete within this time after it has begun. Otherwise the socket closes with 4408.
 //   - closeTimeout, 2 s: the time that a client has to answer a close frame.
 //   - revocationInterval, 0.4 s: the interval of key checks. A socket is closed (4401) within a second after its key was
 //     revoked. Its frames are refused at once.
@@ -45,7 +46,7 @@
 //
 // The server closes with 1003 for a binary frame, 1007 for invalid UTF-8, 1008 after ten invalid frames in a row (a valid
 // request that fails does not count), 1009 for a frame over 1 MiB, 1012 when draining, 4401 for a revoked or expired key, 4408
-// without a heartbeat and 4429 with too many connections. When a socket ends, its queued sends are withdrawn. Its live replies
+// without a heartbeat or with an unfinished message, and 4429 with too many connections. When a socket ends, its queued sends are withdrawn. Its live replies
 // go on, because a reply belongs to a session and not to a connection.
 //
 // [Registry.Drain] sends `draining` and closes each socket as soon as no session that the socket views has a live reply here.

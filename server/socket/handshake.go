@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"parley/server/api"
+	"parley/server/transport"
 	"parley/stream/wire"
 )
 
@@ -88,5 +89,10 @@ func originAllowed(r *http.Request, origins []string) bool {
 		return true
 	}
 	u, err := url.Parse(origin)
-	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+	if err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host) {
+		return false
+	}
+	// Anybody in the network can change a page that came over http. Such a page must not open a socket of an https site. The
+	// reverse is harmless, and usual behind a proxy that does not set X-Forwarded-Proto.
+	return u.Scheme == "https" || u.Scheme == "http" && !transport.OverTLS(r)
 }

@@ -171,6 +171,7 @@ const (
 	opBinary = 2
 	opClose  = 8
 	opPing   = 9
+	opPong   = 10
 )
 
 // write writes one unfragmented frame, with a mask of zeros.

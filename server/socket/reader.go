@@ -2,6 +2,8 @@ package socket
 
 import (
 	"context"
+	"io"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -12,6 +14,11 @@ import (
 	"parley/stream/wire"
 )
 
+// messageTimeout is the time within which a message must be complete after its first frame has begun. Otherwise, a client that
+// answers pings could keep the buffer of an unfinished message, up to 1 MiB, as long as it likes. 30 s suffice for 1 MiB over a
+// mobile network; the body of a REST request has the same time.
+const messageTimeout = 30 * time.Second
+
 // maxRequestID is the maximum length of a request's id, in bytes. Responses repeat the id, and many responses may wait for a
 // client that does not read.
 const maxRequestID = 128
@@ -19,10 +26,9 @@ const maxRequestID = 128
 // read reads the client's frames until the connection ends. An invalid frame gets an error. Ten invalid frames in a row close
 // the connection, because such a client is broken and would send more of them.
 func (c *connection) read() {
-	ctx := context.Background() // closing the connection ends the read
 	for {
 		c.awaitOutboxSpace()
-		kind, frame, err := c.ws.Read(ctx)
+		kind, frame, err := c.readMessage()
 		switch {
 		case err != nil:
 			return
@@ -40,6 +46,22 @@ func (c *connection) read() {
 			return
 		}
 	}
+}
+
+// readMessage waits for a message and returns it. If the message is not complete after messageTimeout, it closes the connection.
+func (c *connection) readMessage() (websocket.MessageType, []byte, error) {
+	kind, message, err := c.ws.Reader(context.Background()) // closing the connection ends the read
+	if err != nil {
+		return 0, nil, err
+	}
+	if c.overdue == nil {
+		c.overdue = time.AfterFunc(messageTimeout, func() { c.close(wire.CloseTimeout) })
+	} else {
+		c.overdue.Reset(messageTimeout)
+	}
+	defer c.overdue.Stop()
+	frame, err := io.ReadAll(message)
+	return kind, frame, err
 }
 
 // awaitOutboxSpace blocks the reader while maxOutbox responses wait: back pressure on a client that does not read.

@@ -114,6 +114,23 @@ func TestOpen_FileMode_OwnerOnly(t *testing.T) {
 	}
 }
 
+func TestOpen_FileReadableByOthers_BecomesOwnerOnly(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	must(t, open(t, path).Close())
+	for _, name := range []string{path, path + "-journal"} {
+		must(t, os.Chmod(name, 0o644))
+	}
+	open(t, path)
+	for _, name := range []string{path, path + "-journal"} {
+		info, err := os.Stat(name)
+		must(t, err)
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v", name, info.Mode())
+		}
+	}
+}
+
 func TestOpen_InUse_FailsAfterLockWait(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)

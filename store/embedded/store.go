@@ -91,6 +91,8 @@ func Open(path string, options Options) (*Store, error) {
 	if err := s.load(path + "-journal"); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the store %s: %w", path, err), s.db.Close())
 	}
+	s.makePrivate(path)
+	s.makePrivate(path + "-journal")
 	s.scrub = newScrubber(s, file, options.scrubInterval)
 	s.scratch = writing{store: s, queues: make(map[ref]queue), requests: make(map[hourAt]int64), tally: tally{places: make(map[hourAt]int)}}
 	go s.commit()
@@ -123,6 +125,18 @@ func (s *Store) openFile(path string, noSync bool) (*os.File, error) {
 	}
 	s.db = db
 	return file, nil
+}
+
+// makePrivate removes the access of other users to a file that another program, or an old umask, has left readable. A failure is
+// only logged, because some file systems have no modes.
+func (s *Store) makePrivate(path string) {
+	info, err := os.Stat(path)
+	if err == nil && info.Mode().Perm()&0o077 != 0 {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		s.log.Warn("other users may read the store: could not restrict the mode of its file", "file", path, "error", err)
+	}
 }
 
 // load creates missing buckets, upgrades the schema, finds the turns that the last process did not end, and opens the journal.

@@ -12,7 +12,7 @@ const (
 	CloseTooLarge           CloseCode = 1009 // a frame larger than MaxFrame
 	CloseDraining           CloseCode = 1012 // the node is shutting down; the client should reconnect
 	CloseUnauthorized       CloseCode = 4401 // the key was revoked or has expired
-	CloseNoHeartbeat        CloseCode = 4408 // two pings in a row without a pong
+	CloseTimeout            CloseCode = 4408 // two pings in a row without a pong, or a message that was not complete after 30 s
 	CloseTooManyConnections CloseCode = 4429 // too many connections
 )
 
@@ -23,7 +23,7 @@ var closeReasons = map[CloseCode]string{
 	CloseTooLarge:           "the frame is too large",
 	CloseDraining:           "the server is shutting down; reconnect",
 	CloseUnauthorized:       "the key was revoked or has expired",
-	CloseNoHeartbeat:        "no pong received for two pings",
+	CloseTimeout:            "timeout: no pong for two pings, or a message that was not complete after 30 s",
 	CloseTooManyConnections: "too many connections",
 }
 

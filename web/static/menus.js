@@ -48,13 +48,14 @@ function update() {
 narrow.addEventListener("change", update);
 update();
 
-/** Asks a question in a dialog, and runs action if the user confirms. */
+/** Asks a question in a dialog, and runs action if the user confirms. The dialog is closed by then, so action may move the focus. */
 export function ask(question, yes, action) {
   const dialog = document.getElementById("confirm");
   dialog.querySelector("p").textContent = question;
   dialog.querySelector("#confirm-yes").textContent = yes;
-  dialog.querySelector("form").onsubmit = ({ submitter }) => {
-    if (submitter?.value === "yes") action();
+  dialog.returnValue = ""; // Esc leaves the value of the last answer
+  dialog.onclose = () => {
+    if (dialog.returnValue === "yes") action();
   };
   dialog.showModal();
 }

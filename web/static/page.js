@@ -47,16 +47,16 @@ let sending = false; // this tab has sent a message, and its turn has not begun
 
 // ---- The key
 
-/** Uses the key in the fragment of the address. Asks before it replaces another key, because somebody else may have made the
- * link. */
+/** Uses the key in the fragment of the address, if the user confirms. Somebody else may have made the link, to read what the user
+ * will write with this key. */
 function takeKeyFromAddress() {
   const given = new URLSearchParams(location.hash.slice(1)).get("key");
   if (!given) return;
   history.replaceState(null, "", location.pathname + location.search); // a key must not stay visible, or in the browser's history
-  const use = () => remember.tab("parley.key", given);
   const known = remember.tab("parley.key");
-  if (!known) use();
-  else if (known !== given) ask("This link contains another API key. Your messages would go to that key's account.", "Use this key", () => connect(use()));
+  if (known === given) return;
+  const question = `This link contains ${known ? "another" : "an"} API key. Your messages would go to that key's account, whose owner can read them. Use the key only if you know where the link comes from.`;
+  ask(question, "Use this key", () => connect(remember.tab("parley.key", given)));
 }
 
 function askForKey(text = "") {

@@ -14,16 +14,9 @@ const (
 	// would add 6.5 KiB to the 15 KiB of an idle socket. Large frames bypass the buffers.
 	readBuffer  = 512
 	writeBuffer = 1 << 10
-
-	// WriteTimeout is the time after which a write to a client fails if it makes no progress; event streams use it too. 30 s are longer than a phone
-	// needs to switch networks, and short enough that a dead client does not hold a connection for minutes.
-	WriteTimeout = 30 * time.Second
-	// writePiece is the number of bytes that counts as progress: each piece of a write gets its own WriteTimeout. A client
-	// that accepts less than 16 KiB in 30 s is treated as dead.
-	writePiece = 16 << 10
 )
 
-// hijacker gives the WebSocket library a connection with small buffers and a deadline for each write.
+// hijacker gives the WebSocket library a connection with small buffers.
 type hijacker struct {
 	http.ResponseWriter
 	conn net.Conn // set by Hijack
@@ -37,7 +30,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
 	_ = conn.SetDeadline(time.Time{})
-	h.conn = deadlineConn{conn}
+	h.conn = conn
 	reader := bufio.NewReaderSize(h.conn, readBuffer)
 	if len(early) > 0 {
 		// The client may have sent bytes before the response. These bytes must be in the buffer: the library takes them from
@@ -52,22 +45,5 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func (h *hijacker) WriteHeaderNow() {
 	if delayed, ok := h.ResponseWriter.(interface{ WriteHeaderNow() }); ok {
 		delayed.WriteHeaderNow()
-	}
-}
-
-// deadlineConn fails a write that makes no progress for WriteTimeout.
-type deadlineConn struct{ net.Conn }
-
-func (c deadlineConn) Write(b []byte) (n int, err error) {
-	for {
-		piece := b[n:min(len(b), n+writePiece)]
-		if err := c.SetWriteDeadline(time.Now().Add(WriteTimeout)); err != nil {
-			return n, err
-		}
-		m, err := c.Conn.Write(piece)
-		n += m
-		if err != nil || n == len(b) {
-			return n, err
-		}
 	}
 }
