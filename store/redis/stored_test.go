@@ -1,0 +1,273 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"parley/auth"
+	"parley/auth/limit"
+	"parley/conversation"
+	"parley/conversation/usage"
+	"parley/store/redis/redistest"
+)
+
+// withQuotas returns a context like that of a request by an owner with these quotas.
+func withQuotas(t *testing.T, owner conversation.Owner, quotas limit.TierLimits) context.Context {
+	quotas.RequestsPerMinute, quotas.TokensPerMinute = limit.MaxLimit, limit.MaxLimit
+	p := auth.Principal{Account: owner.Account, Mode: string(owner.Mode)} // the declared key, which always works
+	return auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Limits: quotas})
+}
+
+// TestQuota_ManyExpiredSessions_DoNotCount lets more sessions expire than one script prunes. Then the owner may create as many
+// sessions as before, because the expired sessions do not count before they are pruned.
+func TestQuota_ManyExpiredSessions_DoNotCount(t *testing.T) {
+	t.Parallel()
+	redis := redistest.SingleWithClock(t)
+	s, owner := open(t, redis.URL), newOwner()
+	const most = 3*prunedAtOnce + 1
+	create := func() error {
+		_, err := s.CreateSession(withQuotas(t, owner, limit.TierLimits{ActiveSessions: most}), owner,
+			conversation.NewSession{UserID: aUser, Context: conversation.DefaultContextConfig})
+		return err
+	}
+	for i := range most {
+		must(t, create())
+		if i == most-2 { // one session is younger, so that the indices do not expire
+			redis.Advance(time.Hour)
+		}
+	}
+	if refused := new(auth.QuotaError); !errors.As(create(), &refused) || refused.Used != most {
+		t.Fatalf("the refusal is %v, want a QuotaError with %d used", refused, most)
+	}
+	redis.Advance(oneDay - time.Hour + time.Minute)
+	must(t, create())
+	if left := s.db.ZCard(t.Context(), expiryKey(tagOfOwner(owner))).Val(); left != 2*prunedAtOnce+2 {
+		t.Errorf("the index has %d sessions, want %d that are not pruned and 2 others", left, 2*prunedAtOnce)
+	}
+}
+
+// storedModel computes the bytes that the store must count.
+type storedModel struct {
+	redis    *redistest.Server
+	sessions map[string]*storedSession
+}
+
+type storedSession struct {
+	own, messages int64
+	expires       conversation.Time
+}
+
+// total returns the bytes of all sessions of which the period has not passed.
+func (m *storedModel) total() (sum int64) {
+	period := func(at conversation.Time) int64 { return int64(at) / storedPeriod.Milliseconds() }
+	for _, s := range m.sessions {
+		if period(s.expires) >= period(conversation.TimeOf(m.redis.Now())) {
+			sum += s.own + s.messages
+		}
+	}
+	return sum
+}
+
+// TestStoredBytes_RandomOperationsOverDays_CountedExactly runs random operations while the server's clock moves ahead. The count
+// must equal the model's after each operation.
+func TestStoredBytes_RandomOperationsOverDays_CountedExactly(t *testing.T) {
+	t.Parallel()
+	redis := redistest.SingleWithClock(t)
+	s := open(t, redis.URL)
+	rapid.Check(t, func(rt *rapid.T) {
+		m, owner := &storedModel{redis, make(map[string]*storedSession)}, newOwner()
+		check := func(err error) {
+			if err != nil {
+				rt.Fatal(err)
+			}
+		}
+		session := func(rt *rapid.T) (string, *storedSession) {
+			now := conversation.TimeOf(redis.Now()).Add(time.Second) // no session expires during an operation
+			maps.DeleteFunc(m.sessions, func(_ string, s *storedSession) bool { return s.expires < now.Add(-oneDay) })
+			for id, s := range m.sessions { // in random order
+				if s.expires > now {
+					return id, s
+				}
+			}
+			rt.Skip("no session")
+			return "", nil
+		}
+		text := func(rt *rapid.T) string { return strings.Repeat("é", rapid.IntRange(1, 40).Draw(rt, "length")) }
+		rt.Repeat(map[string]func(*rapid.T){
+			"create": func(rt *rapid.T) {
+				metadata := fmt.Appendf(nil, "%q", text(rt))[:rapid.IntRange(0, 3).Draw(rt, "metadata")]
+				made, err := s.CreateSession(t.Context(), owner, conversation.NewSession{
+					UserID: aUser, Context: conversation.DefaultContextConfig, Metadata: metadata,
+				})
+				check(err)
+				m.sessions[made.Session.ID] = &storedSession{own: int64(len(metadata)), expires: made.Session.ExpiresAt}
+			},
+			"turn": func(rt *rapid.T) {
+				id, x := session(rt)
+				content := text(rt)
+				begun, err := s.BeginTurn(t.Context(), owner, aTurn(id, content))
+				check(err)
+				reply := anAnswer
+				reply.Content = text(rt)
+				_, err = s.EndTurn(t.Context(), begun.Key, reply, conversation.Timing{})
+				check(err)
+				x.messages += int64(len(content) + len(reply.Content))
+			},
+			"clear": func(rt *rapid.T) {
+				id, x := session(rt)
+				_, err := s.ClearMessages(t.Context(), owner, id, "clears")
+				check(err)
+				x.messages = 0
+			},
+			"delete": func(rt *rapid.T) {
+				id, _ := session(rt)
+				_, err := s.DeleteSession(t.Context(), owner, id)
+				check(err)
+				delete(m.sessions, id)
+			},
+			"pass": func(rt *rapid.T) {
+				redis.Advance(time.Duration(rapid.SampledFrom([]int{1, 9, 30, 200, 700, 1500}).Draw(rt, "minutes")) * time.Minute)
+			},
+			"": func(rt *rapid.T) {
+				used, err := s.Usage(t.Context(), owner, 0, usage.Hour(1<<40))
+				check(err)
+				if want := m.total(); used.StoredBytes != want {
+					rt.Fatalf("%d bytes, want %d", used.StoredBytes, want)
+				}
+			},
+		})
+	})
+}
+
+// wantStored checks the bytes that count for an owner, and that the counts expire.
+func wantStored(t *testing.T, s *Store, owner conversation.Owner, when string, want int64) {
+	t.Helper()
+	used, err := s.Usage(t.Context(), owner, 0, usage.Hour(1<<40))
+	must(t, err)
+	if used.StoredBytes != want {
+		t.Errorf("%s: %d bytes, want %d", when, used.StoredBytes, want)
+	}
+	if left := s.db.PTTL(t.Context(), storedKey(tagOfOwner(owner))).Val(); left == -1 {
+		t.Errorf("%s: the counts never expire", when)
+	}
+}
+
+// TestStoredBytes_SessionOfEarlierVersion_CountedFromNow removes the counts of two sessions, as if a node of an earlier version had
+// created them.
+func TestStoredBytes_SessionOfEarlierVersion_CountedFromNow(t *testing.T) {
+	s, owner := newStore(t), newOwner()
+	tag := tagOfOwner(owner)
+	cleared, deleted := liveTurn(t, s, owner), liveTurn(t, s, owner)
+	for _, key := range []conversation.TurnKey{cleared, deleted} {
+		must(t, s.db.HDel(t.Context(), sessionKey(tag, key.SessionID), "bytes").Err())
+	}
+	must(t, s.db.Del(t.Context(), storedKey(tag)).Err())
+	wantStored(t, s, owner, "before a node of this version counts", 0)
+	for _, key := range []conversation.TurnKey{cleared, deleted} {
+		reply := anAnswer
+		reply.Content = "ten bytes!"
+		_, err := s.EndTurn(t.Context(), key, reply, conversation.Timing{})
+		must(t, err)
+	}
+	wantStored(t, s, owner, "after two replies", 20)
+	_, err := s.ClearMessages(t.Context(), owner, cleared.SessionID, "clears")
+	must(t, err)
+	wantStored(t, s, owner, "after a clear", 10)
+	must(t, s.db.HDel(t.Context(), storedKey(tag), "total").Err()) // a lost count must not become negative
+	_, err = s.DeleteSession(t.Context(), owner, deleted.SessionID)
+	must(t, err)
+	if used, err := s.Usage(t.Context(), owner, 0, usage.Hour(1<<40)); err != nil || used.StoredBytes > 0 {
+		t.Errorf("%d bytes, %v", used.StoredBytes, err)
+	}
+}
+
+// TestStoredBytes_ClockSetBack_NeverNegative sets the clock back after the bytes of a period were given back. A session of that
+// period then exists again, because Redis has not removed it.
+func TestStoredBytes_ClockSetBack_NeverNegative(t *testing.T) {
+	t.Parallel()
+	redis := redistest.SingleWithClock(t)
+	s, owner := open(t, redis.URL), newOwner()
+	tag := tagOfOwner(owner)
+	old := liveTurn(t, s, owner)
+	redis.Advance(time.Hour)
+	liveTurn(t, s, owner)
+	must(t, s.db.Persist(t.Context(), sessionKey(tag, old.SessionID)).Err())
+	redis.Advance(oneDay - time.Hour/2)
+	wantStored(t, s, owner, "after the expiry of the first session", 10)
+	redis.Advance(-time.Hour)
+	_, err := s.EndTurn(t.Context(), old, anAnswer, conversation.Timing{})
+	must(t, err)
+	wantStored(t, s, owner, "after a reply with the clock set back", 10)
+	_, err = s.DeleteSession(t.Context(), owner, old.SessionID)
+	must(t, err)
+	wantStored(t, s, owner, "after a delete with the clock set back", 10)
+}
+
+func TestStoredBytes_OrphanEnded_TextCounted(t *testing.T) {
+	t.Parallel()
+	url := redistest.Single(t).URL
+	a, _ := join(t, url)
+	b, _ := join(t, url)
+	owner := newOwner()
+	key := liveTurn(t, a, owner)
+	journalText(t, a, key, 0, "half")
+	wantStored(t, b, owner, "while the reply is live", 10)
+	die(t, a)
+	await(t, "the orphan has ended", func() bool {
+		n, err := b.EndOrphans(t.Context(), lengthOf)
+		return err == nil && n == 1
+	})
+	wantStored(t, b, owner, "after the end of the orphan", 14)
+}
+
+// TestDeleteSession_ManyIdempotencyKeys_AllRecordsRemoved deletes a session with more idempotency keys than one script removes. A
+// key that another session has used since must stay.
+func TestDeleteSession_ManyIdempotencyKeys_AllRecordsRemoved(t *testing.T) {
+	s, owner := newStore(t), newOwner()
+	tag := tagOfOwner(owner)
+	once := func(key string) *conversation.Idempotency { return &conversation.Idempotency{Key: key} }
+	create := func(key string) string {
+		made, err := s.CreateSession(t.Context(), owner, conversation.NewSession{
+			UserID: aUser, Context: conversation.DefaultContextConfig, Idempotency: once(key),
+		})
+		must(t, err)
+		return made.Session.ID
+	}
+	deleted, kept := create("creation"), create("other creation")
+	for i := range 3 {
+		turn := aTurn(deleted, "hello")
+		turn.Idempotency = once(fmt.Sprint("send ", i))
+		begun, err := s.BeginTurn(t.Context(), owner, turn)
+		must(t, err)
+		_, err = s.EndTurn(t.Context(), begun.Key, anAnswer, conversation.Timing{})
+		must(t, err)
+	}
+	pipe := s.db.Pipeline()
+	for i := range 3*requestsForgottenAtOnce - 4 { // with the four keys above, a multiple of requestsForgottenAtOnce
+		key := fmt.Sprint("filled ", i)
+		pipe.RPush(t.Context(), sessionRequestsKey(tag, deleted), key)
+		pipe.HSet(t.Context(), requestKey(tag, key), "session", deleted)
+	}
+	pipe.RPush(t.Context(), sessionRequestsKey(tag, deleted), "used again")
+	pipe.HSet(t.Context(), requestKey(tag, "used again"), "session", kept)
+	_, err := pipe.Exec(t.Context())
+	must(t, err)
+	_, err = s.DeleteSession(t.Context(), owner, deleted)
+	must(t, err)
+	left, err := s.db.Keys(t.Context(), requestKey(tag, "*")).Result()
+	must(t, err)
+	want := map[string]bool{requestKey(tag, "other creation"): true, requestKey(tag, "used again"): true}
+	if len(left) != len(want) || !want[left[0]] || !want[left[1]] {
+		t.Errorf("%d records are left, such as %q; want two of the other session", len(left), left[:min(len(left), 3)])
+	}
+	if n := s.db.Exists(t.Context(), sessionRequestsKey(tag, deleted)).Val(); n != 0 {
+		t.Error("the deleted session's list of idempotency keys is left")
+	}
+}
