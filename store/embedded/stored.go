@@ -116,7 +116,8 @@ func fits(ctx context.Context, all storedCount, bytes int) error {
 }
 
 // withoutExpired returns counted, without the sessions that expired in this hour and are not removed yet. It stops when the
-// result is below enough. Sessions expire in the order of their ids, so it reads only expired sessions and one more.
+// result is below enough. Sessions expire in the order of their ids, so it reads only expired sessions and one more. After the
+// clock was set back, the order may differ. Then some expired sessions count until RemoveExpired removes them.
 func (r *reading) withoutExpired(owner conversation.Owner, counted, enough int64) (int64, error) {
 	sessions := r.span(sessionsBucket, ownerKey(owner))
 	for _, value, ok := sessions.from(""); ok && counted >= enough; _, value, ok = sessions.next() {
