@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"parley/auth"
@@ -25,37 +26,93 @@ func withQuotas(t *testing.T, owner conversation.Owner, quotas limit.TierLimits)
 	return auth.WithAdmission(t.Context(), &auth.Admission{Principal: p, Limits: quotas})
 }
 
-// TestQuota_ManyExpiredSessions_DoNotCount lets more sessions expire than one script prunes. Then the owner may create as many
-// sessions as before, because the expired sessions do not count before they are pruned.
+// TestQuota_ManyExpiredSessions_DoNotCount lets more sessions expire than one script prunes. The expired sessions that are not
+// pruned yet must not count.
 func TestQuota_ManyExpiredSessions_DoNotCount(t *testing.T) {
 	t.Parallel()
-	redis := redistest.SingleWithClock(t)
-	s, owner := open(t, redis.URL), newOwner()
-	const most = 3*prunedAtOnce + 1
-	create := func() error {
-		_, err := s.CreateSession(withQuotas(t, owner, limit.TierLimits{ActiveSessions: most}), owner,
-			conversation.NewSession{UserID: aUser, Context: conversation.DefaultContextConfig})
+	server := redistest.SingleWithClock(t)
+	s, owner := open(t, server.URL), newOwner()
+	create := func(ctx context.Context) error {
+		_, err := s.CreateSession(ctx, owner, conversation.NewSession{UserID: aUser, Context: conversation.DefaultContextConfig})
 		return err
 	}
-	for i := range most {
-		must(t, create())
-		if i == most-2 { // one session is younger, so that the indices do not expire
-			redis.Advance(time.Hour)
+	wantRefused := func(used int64) {
+		t.Helper()
+		refused := new(auth.QuotaError)
+		if err := create(withQuotas(t, owner, limit.TierLimits{ActiveSessions: 2})); !errors.As(err, &refused) || refused.Used != used {
+			t.Errorf("the error is %v, want a QuotaError with %d sessions", err, used)
 		}
 	}
-	if refused := new(auth.QuotaError); !errors.As(create(), &refused) || refused.Used != most {
-		t.Fatalf("the refusal is %v, want a QuotaError with %d used", refused, most)
+	const expired = 3 * prunedAtOnce
+	for range expired {
+		must(t, create(t.Context()))
 	}
-	redis.Advance(oneDay - time.Hour + time.Minute)
-	must(t, create())
-	if left := s.db.ZCard(t.Context(), expiryKey(tagOfOwner(owner))).Val(); left != 2*prunedAtOnce+2 {
-		t.Errorf("the index has %d sessions, want %d that are not pruned and 2 others", left, 2*prunedAtOnce)
+	server.Advance(time.Hour)
+	must(t, create(t.Context())) // a younger session keeps Redis from removing the indices
+	wantRefused(expired + 1)
+	server.Advance(oneDay - time.Hour + time.Minute)
+	must(t, create(withQuotas(t, owner, limit.TierLimits{ActiveSessions: 2})))
+	wantRefused(2)
+	if left := s.db.ZCard(t.Context(), expiryKey(tagOfOwner(owner))).Val(); left != prunedAtOnce+2 {
+		t.Errorf("the index has %d sessions, want %d that are not pruned and 2 others", left, prunedAtOnce)
 	}
+}
+
+// TestSessionScripts_FewAndManyEntries_SameCommands runs operations for an owner with 10 other sessions and for an owner with 10,000.
+// The deleted session has 1,000 or 10,000 idempotency keys. Redis must execute the same commands.
+func TestSessionScripts_FewAndManyEntries_SameCommands(t *testing.T) {
+	server := redistest.Single(t)
+	s := open(t, server.URL)
+	commandsOfSessionScripts(t, server, s, 1, 1000) // loads the scripts
+	few, many := commandsOfSessionScripts(t, server, s, 10, 1000), commandsOfSessionScripts(t, server, s, 10_000, 10_000)
+	for operation := range many {
+		if !maps.Equal(few[operation], many[operation]) {
+			t.Errorf("%s: the commands are %v for few entries, and %v for many", operation, few[operation], many[operation])
+		}
+	}
+}
+
+// commandsOfSessionScripts returns the number of calls of each command, for each operation of a new owner with other sessions. It
+// gives the session that is deleted idempotency keys.
+func commandsOfSessionScripts(t *testing.T, server *redistest.Server, s *Store, others, keys int) map[string]map[string]int {
+	t.Helper()
+	owner := newOwner()
+	tag, pipe := tagOfOwner(owner), s.db.Pipeline()
+	deleted := liveTurn(t, s, owner)
+	expires := float64(time.Now().Add(time.Hour).UnixMilli())
+	for i := range others {
+		id := fmt.Sprintf("session_%016d", i)
+		pipe.ZAdd(t.Context(), expiryKey(tag), redis.Z{Score: expires, Member: id + ":" + aUser})
+		pipe.ZAdd(t.Context(), sessionsKey(tag), redis.Z{Member: id})
+	}
+	for i := range keys {
+		pipe.RPush(t.Context(), sessionRequestsKey(tag, deleted.SessionID), i)
+	}
+	_, err := pipe.Exec(t.Context())
+	must(t, err)
+	var turn conversation.TurnKey
+	counts := make(map[string]map[string]int)
+	for _, op := range []struct {
+		name string
+		run  func() error
+	}{
+		{"begin", func() error { turn = liveTurn(t, s, owner); return nil }},
+		{"end", func() error { _, err := s.EndTurn(t.Context(), turn, anAnswer, conversation.Timing{}); return err }},
+		{"usage", func() error { _, err := s.Usage(t.Context(), owner, 0, usage.Hour(1<<40)); return err }},
+		{"delete", func() error {
+			_, err := s.run(t.Context(), deleteSessionScript, tag, []string{sessionKey(tag, deleted.SessionID)}, deleted.SessionID)
+			return err
+		}},
+	} {
+		counts[op.name], _ = commands(t, server, func() { must(t, op.run()) })
+		delete(counts[op.name], "hincrby") // counts a session's duration only if a millisecond has passed
+	}
+	return counts
 }
 
 // storedModel computes the bytes that the store must count.
 type storedModel struct {
-	redis    *redistest.Server
+	server   *redistest.Server
 	sessions map[string]*storedSession
 }
 
@@ -68,7 +125,7 @@ type storedSession struct {
 func (m *storedModel) total() (sum int64) {
 	period := func(at conversation.Time) int64 { return int64(at) / storedPeriod.Milliseconds() }
 	for _, s := range m.sessions {
-		if period(s.expires) >= period(conversation.TimeOf(m.redis.Now())) {
+		if period(s.expires) >= period(conversation.TimeOf(m.server.Now())) {
 			sum += s.own + s.messages
 		}
 	}
@@ -79,17 +136,17 @@ func (m *storedModel) total() (sum int64) {
 // must equal the model's after each operation.
 func TestStoredBytes_RandomOperationsOverDays_CountedExactly(t *testing.T) {
 	t.Parallel()
-	redis := redistest.SingleWithClock(t)
-	s := open(t, redis.URL)
+	server := redistest.SingleWithClock(t)
+	s := open(t, server.URL)
 	rapid.Check(t, func(rt *rapid.T) {
-		m, owner := &storedModel{redis, make(map[string]*storedSession)}, newOwner()
+		m, owner := &storedModel{server, make(map[string]*storedSession)}, newOwner()
 		check := func(err error) {
 			if err != nil {
 				rt.Fatal(err)
 			}
 		}
 		session := func(rt *rapid.T) (string, *storedSession) {
-			now := conversation.TimeOf(redis.Now()).Add(time.Second) // no session expires during an operation
+			now := conversation.TimeOf(server.Now()).Add(time.Second) // no session expires during an operation
 			maps.DeleteFunc(m.sessions, func(_ string, s *storedSession) bool { return s.expires < now.Add(-oneDay) })
 			for id, s := range m.sessions { // in random order
 				if s.expires > now {
@@ -133,7 +190,7 @@ func TestStoredBytes_RandomOperationsOverDays_CountedExactly(t *testing.T) {
 				delete(m.sessions, id)
 			},
 			"pass": func(rt *rapid.T) {
-				redis.Advance(time.Duration(rapid.SampledFrom([]int{1, 9, 30, 200, 700, 1500}).Draw(rt, "minutes")) * time.Minute)
+				server.Advance(time.Duration(rapid.SampledFrom([]int{1, 9, 30, 200, 700, 1500}).Draw(rt, "minutes")) * time.Minute)
 			},
 			"": func(rt *rapid.T) {
 				used, err := s.Usage(t.Context(), owner, 0, usage.Hour(1<<40))
@@ -192,16 +249,16 @@ func TestStoredBytes_SessionOfEarlierVersion_CountedFromNow(t *testing.T) {
 // period then exists again, because Redis has not removed it.
 func TestStoredBytes_ClockSetBack_NeverNegative(t *testing.T) {
 	t.Parallel()
-	redis := redistest.SingleWithClock(t)
-	s, owner := open(t, redis.URL), newOwner()
+	server := redistest.SingleWithClock(t)
+	s, owner := open(t, server.URL), newOwner()
 	tag := tagOfOwner(owner)
 	old := liveTurn(t, s, owner)
-	redis.Advance(time.Hour)
+	server.Advance(time.Hour)
 	liveTurn(t, s, owner)
 	must(t, s.db.Persist(t.Context(), sessionKey(tag, old.SessionID)).Err())
-	redis.Advance(oneDay - time.Hour/2)
+	server.Advance(oneDay - time.Hour/2)
 	wantStored(t, s, owner, "after the expiry of the first session", 10)
-	redis.Advance(-time.Hour)
+	server.Advance(-time.Hour)
 	_, err := s.EndTurn(t.Context(), old, anAnswer, conversation.Timing{})
 	must(t, err)
 	wantStored(t, s, owner, "after a reply with the clock set back", 10)
