@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -205,52 +206,64 @@ func bytesGivenBack(t *testing.T, s *subject) {
 func bytesRecounted(t *testing.T, s *subject) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 1))
-	metadata := func() json.RawMessage {
-		if random.IntN(2) == 0 {
-			return nil
-		}
-		return fmt.Appendf(nil, `{"m":%q}`, strings.Repeat("ä", random.IntN(50)))
-	}
-	var sessions []string
-	live := make(map[string]conversation.TurnKey)
+	r := &randomBytes{subject: s, random: rand.New(rand.NewPCG(seed, 1)), live: make(map[string]conversation.TurnKey)}
 	for step := range 300 {
-		if len(sessions) == 0 || random.IntN(8) == 0 {
+		if len(r.sessions) == 0 || r.random.IntN(8) == 0 {
 			session := plain()
-			session.Metadata = metadata()
-			sessions = append(sessions, s.create(t, session).ID)
+			session.Metadata = r.metadata()
+			r.sessions = append(r.sessions, s.create(t, session).ID)
 		}
-		i := random.IntN(len(sessions))
-		id := sessions[i]
-		key, isLive := live[id]
-		switch n := random.IntN(12); {
-		case n == 0:
-			_, err := s.store.DeleteSession(s.ctx, s.owner, id)
-			must(t, err, "DeleteSession")
-			sessions = append(sessions[:i], sessions[i+1:]...)
-			delete(live, id)
-			if isLive { // the late end of a turn stores no reply
-				_, err := s.store.EndTurn(s.ctx, key, answer("late"), timing)
-				wantError(t, "EndTurn", err, conversation.ErrSessionNotFound)
-			}
-		case n == 1 && !isLive:
-			_, err := s.store.ClearMessages(s.ctx, s.owner, id, "clears")
-			must(t, err, "ClearMessages")
-		case isLive:
-			reply := answer(strings.Repeat("ö", random.IntN(300)))
-			reply.Status = []stream.State{stream.Completed, stream.Failed, stream.Cancelled}[random.IntN(3)]
-			s.end(t, key, reply)
-			_, err := s.store.EndTurn(s.ctx, key, reply, timing) // a repeat counts nothing
-			wantError(t, "a repeated EndTurn", err, conversation.ErrFenced)
-			delete(live, id)
-		default:
-			turn := question(id, strings.Repeat("x", 1+random.IntN(300)))
-			turn.Metadata = metadata()
-			live[id] = s.begin(t, turn).Key
-		}
+		r.step(t, r.random.IntN(len(r.sessions)))
 		if step%10 == 9 {
 			same(t, fmt.Sprintf("the bytes after step %d", step), s.storedBytes(t), s.recount(t))
 		}
+	}
+}
+
+// randomBytes stores and removes messages and sessions of random sizes.
+type randomBytes struct {
+	*subject
+	random   *rand.Rand
+	sessions []string                        // ids
+	live     map[string]conversation.TurnKey // live turns, by session
+}
+
+// metadata returns random metadata. Every second call returns nil.
+func (r *randomBytes) metadata() json.RawMessage {
+	if r.random.IntN(2) == 0 {
+		return nil
+	}
+	return fmt.Appendf(nil, `{"m":%q}`, strings.Repeat("ä", r.random.IntN(50)))
+}
+
+// step runs a random operation on the session r.sessions[i].
+func (r *randomBytes) step(t *testing.T, i int) {
+	t.Helper()
+	id := r.sessions[i]
+	key, isLive := r.live[id]
+	switch n := r.random.IntN(12); {
+	case n == 0:
+		_, err := r.store.DeleteSession(r.ctx, r.owner, id)
+		must(t, err, "DeleteSession")
+		r.sessions = slices.Delete(r.sessions, i, i+1)
+		if isLive { // the late end of a turn stores no reply
+			_, err := r.store.EndTurn(r.ctx, key, answer("late"), timing)
+			wantError(t, "EndTurn", err, conversation.ErrSessionNotFound)
+		}
+	case n == 1 && !isLive:
+		_, err := r.store.ClearMessages(r.ctx, r.owner, id, "clears")
+		must(t, err, "ClearMessages")
+	case isLive:
+		reply := answer(strings.Repeat("ö", r.random.IntN(300)))
+		reply.Status = []stream.State{stream.Completed, stream.Failed, stream.Cancelled}[r.random.IntN(3)]
+		r.end(t, key, reply)
+		_, err := r.store.EndTurn(r.ctx, key, reply, timing) // a repeat counts nothing
+		wantError(t, "a repeated EndTurn", err, conversation.ErrFenced)
+		delete(r.live, id)
+	default:
+		turn := question(id, strings.Repeat("x", 1+r.random.IntN(300)))
+		turn.Metadata = r.metadata()
+		r.live[id] = r.begin(t, turn).Key
 	}
 }
 
