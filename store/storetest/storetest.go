@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"admission", admissionTests()},
 		{"tickets", ticketTests()},
 		{"usage", usageTests()},
+		{"quotas", quotaTests()},
 		{"concurrency", concurrencyTests()},
 	}
 	for _, g := range groups {
