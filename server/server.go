@@ -67,7 +67,7 @@ func New(options Options) *Server {
 	}
 	s := &Server{Options: options, engine: gin.New(), revocation: socket.NewRevocationMonitor(options.Keys.Revalidate)}
 	s.sockets = socket.NewRegistry(socket.Options{
-		Conversation: options.Conversation, Keys: options.Keys, Admission: options.Limits.Admission, Revocation: s.revocation,
+		Conversation: options.Conversation, Keys: options.Keys, Admission: options.Limits.Admission, Frames: options.Keys.NewFrames(options.Limits), Revocation: s.revocation,
 		MaxSockets: options.MaxSockets, Log: options.Log,
 	})
 	s.route()

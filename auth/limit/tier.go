@@ -35,14 +35,28 @@ type TierLimits struct {
 	RequestsPerMinute int // 1 to MaxLimit
 	TokensPerMinute   int // 1 to MaxLimit
 
+	// UserRequestsPerMinute and UserTokensPerMinute limit each user of an account. 0 means the account's own limit, which is
+	// the default. See UserRequests.
+	UserRequestsPerMinute int
+	UserTokensPerMinute   int
+
+	// FramesPerMinute limits the frames that clients send on WebSockets with one API key. 0 means no limit. No tier has 0. A
+	// chat page sends up to 3 frames for each message, and one for each heartbeat without traffic: about 20 a minute for a
+	// fast typist. The default is 20 times the requests a minute (enterprise: 60 times), so a send, a subscribe and a cancel
+	// for each request fit many times over. A frame costs about a tenth of a request.
+	FramesPerMinute int
+
 	// The usage report of a calendar month (UTC) contains these figures. Parley does not enforce them: the operator decides
 	// what happens to a customer who exceeds them.
 	RequestsPerMonth int64
-	TokensPerMonth   int64
+	TokensPerMonth   int64 // enforced if EnforceMonth is set
 	ActiveSessions   int64 // sessions that are active at the same time
 
 	// Keys is the number of active API keys that an owner may have, 1 to maxKeys. 0 means no limit. No tier has 0.
 	Keys int64
+
+	// EnforceMonth makes a send fail with a quota error if the account has used TokensPerMonth in the calendar month (UTC).
+	EnforceMonth bool
 }
 
 const (
@@ -58,7 +72,8 @@ type Quota string
 
 // The quotas that a store enforces.
 const (
-	QuotaKeys Quota = "keys" // active API keys of an owner
+	QuotaKeys           Quota = "keys"           // active API keys of an owner
+	QuotaTokensPerMonth Quota = "tokensPerMonth" // tokens of a calendar month (UTC), if EnforceMonth is set
 )
 
 // Tiers holds the limits of each tier.
@@ -68,17 +83,17 @@ type Tiers struct{ free, pro, enterprise TierLimits }
 func DefaultTiers() Tiers {
 	return Tiers{
 		free: TierLimits{
-			RequestsPerMinute: 60, TokensPerMinute: 10_000,
+			RequestsPerMinute: 60, TokensPerMinute: 10_000, FramesPerMinute: 1_200,
 			RequestsPerMonth: 10_000, TokensPerMonth: 1_000_000, ActiveSessions: 100,
 			Keys: 1_000,
 		},
 		pro: TierLimits{
-			RequestsPerMinute: 300, TokensPerMinute: 100_000,
+			RequestsPerMinute: 300, TokensPerMinute: 100_000, FramesPerMinute: 6_000,
 			RequestsPerMonth: 500_000, TokensPerMonth: 50_000_000, ActiveSessions: 5_000,
 			Keys: 1_000,
 		},
 		enterprise: TierLimits{
-			RequestsPerMinute: 1_000, TokensPerMinute: 500_000,
+			RequestsPerMinute: 1_000, TokensPerMinute: 500_000, FramesPerMinute: 60_000,
 			RequestsPerMonth: 5_000_000, TokensPerMonth: 1_000_000_000, ActiveSessions: 50_000,
 			Keys: 1_000,
 		},
@@ -113,10 +128,26 @@ var tierFields = []struct {
 }{
 	{"requestsPerMinute", number(MaxLimit, func(l *TierLimits) *int { return &l.RequestsPerMinute })},
 	{"tokensPerMinute", number(MaxLimit, func(l *TierLimits) *int { return &l.TokensPerMinute })},
+	{"userRequestsPerMinute", number(MaxLimit, func(l *TierLimits) *int { return &l.UserRequestsPerMinute })},
+	{"userTokensPerMinute", number(MaxLimit, func(l *TierLimits) *int { return &l.UserTokensPerMinute })},
+	{"framesPerMinute", number(MaxLimit, func(l *TierLimits) *int { return &l.FramesPerMinute })},
 	{"requestsPerMonth", number(maxReported, func(l *TierLimits) *int64 { return &l.RequestsPerMonth })},
-	{"tokensPerMonth", number(maxReported, func(l *TierLimits) *int64 { return &l.TokensPerMonth })},
+	{string(QuotaTokensPerMonth), number(maxReported, func(l *TierLimits) *int64 { return &l.TokensPerMonth })},
 	{"activeSessions", number(maxReported, func(l *TierLimits) *int64 { return &l.ActiveSessions })},
 	{string(QuotaKeys), number(maxKeys, func(l *TierLimits) *int64 { return &l.Keys })},
+	{"enforceMonth", readEnforceMonth},
+}
+
+func readEnforceMonth(d *json.Decoder, name string, l *TierLimits) error {
+	token, err := d.Token()
+	if err != nil {
+		return malformed(err)
+	}
+	var ok bool
+	if l.EnforceMonth, ok = token.(bool); !ok {
+		return fmt.Errorf("%s must be true or false", name)
+	}
+	return nil
 }
 
 // number returns a read function for tierFields. It accepts a whole number from 1 to most, and stores the number in field(l).

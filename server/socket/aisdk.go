@@ -65,6 +65,14 @@ func (*aiSDK) greet(*connection) {}
 
 func (*aiSDK) announceDrain(*connection) {}
 
+func (d *aiSDK) refuse(c *connection, frame []byte, err error) {
+	id := ""
+	if f, malformed := parseSDKFrame(frame); malformed == nil {
+		id, _ = f.requestID()
+	}
+	d.sendError(c, id, err)
+}
+
 func (d *aiSDK) handle(c *connection, frame []byte) (valid bool) {
 	f, err := parseSDKFrame(frame)
 	if err != nil {
@@ -165,7 +173,7 @@ func (d *aiSDK) send(c *connection, id string, f sdkFrame) error {
 		withdraw()
 		return err
 	}
-	c.whenBegun(c.registry.Conversation.Begin(c.admission(ctx), c.owner, m), func(result turn.Result) {
+	c.whenBegun(c.registry.Conversation.Begin(c.admission(ctx, session), c.owner, m), func(result turn.Result) {
 		withdraw()
 		d.turnBegan(c, sub, result.Sent, result.Err)
 		if result.Sent != nil {

@@ -57,6 +57,7 @@ type connection struct {
 	transport net.Conn // the network connection of ws
 	writer    func()   // c.write; stored here, because each use of c.write as a value allocates
 	pingTimer *time.Timer
+	frames    *auth.SocketFrames
 	ctx       context.Context // done when the connection has ended; not used for reads and writes
 	cancelCtx context.CancelFunc
 	cancels   chan struct{} // holds an element for each running cancel
@@ -84,6 +85,8 @@ type dialect interface {
 	// handle handles one frame from the client. It reports whether the frame was valid; a valid request may still fail.
 	// Only the reader calls it.
 	handle(c *connection, frame []byte) (valid bool)
+	// refuse responds with err to a frame that a limit refuses, whatever the frame asks for.
+	refuse(c *connection, frame []byte, err error)
 	// writeEvent writes an event of a subscription. last reports whether this is the last event of the subscription. Only the
 	// writer calls it.
 	writeEvent(c *connection, sub *subscription, event stream.Event) (last bool, err error)
@@ -128,6 +131,8 @@ func (c *connection) start(ws *websocket.Conn, transport net.Conn) {
 }
 
 func (c *connection) serve() {
+	c.frames = c.registry.Frames.Open(c.principal)
+	defer c.frames.Close()
 	c.mu.Lock()
 	c.pingTimer = time.AfterFunc(pingInterval, c.ping)
 	c.mu.Unlock()

@@ -47,6 +47,7 @@ type Options struct {
 	Keys         Keys
 	// Admission returns a new admission of a principal. A send on a socket counts as a request, so it needs one.
 	Admission  func(auth.Principal) *auth.Admission
+	Frames     *auth.Frames
 	Revocation *RevocationMonitor
 	// MaxSockets is the maximum number of open sockets; 0 means no limit.
 	MaxSockets int

@@ -73,7 +73,7 @@ func refusedTurn(ctx context.Context, parts []any) error {
 	case why == "overflow" && len(parts) == 3:
 		return &conversation.OverflowError{CurrentTokens: int(integer(parts[1])), MaxTokens: int(integer(parts[2]))}
 	case why == "tokens" && len(parts) == 2:
-		refused, err := tokensRefused(auth.AdmissionOf(ctx).Limits.TokensPerMinute, parts[1])
+		refused, err := tokensRefused(auth.AdmissionOf(ctx), parts[1])
 		if err != nil {
 			return err
 		}

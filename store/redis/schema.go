@@ -27,6 +27,10 @@ import (
 //	                          them to TAG:ki and TAG:kx.
 //	TAG:requests      string  requests a minute: a window (lua/lib/rate_window.lua); expires 130 s after its last change
 //	TAG:tokens        string  tokens a minute: a window in the same format
+//	TAG:requests:<user>  string  requests a minute of one user, if the tier limits users; a window in the same format. The script
+//	                             composes the name: TAG:requests, a colon, and the user.
+//	TAG:tokens:<user>    string  tokens a minute of one user, likewise
+//	TAG:frames:<keyId>   string  frames a minute of one API key on WebSockets; a window in the same format
 //	TAG:day           string  requests of the test keys in a UTC day: the day's number and the count; expires a day after that day
 //
 // Sessions:
@@ -57,6 +61,8 @@ import (
 //	                             turn empties the journal and keeps it for 5 minutes.
 //	TAG:r:<sid>          string  the reservation of the session's unsettled turn (lua/lib/turn.lua). Expires an hour after the
 //	                             session, because a turn is settled even if its session is gone.
+//	TAG:ru:<sid>         string  what that turn has reserved of its user's tokens. Missing if users have no limit of their own.
+//	                             Expires like TAG:r:<sid>.
 //	TAG:v:<sid>          hash    each node that follows the session, with the end of its lease in milliseconds. Expires with the
 //	                             lease that was renewed last.
 //	TAG:void:<waiter>    string  a waiter that ResumeTurn has voided: a later BeginTurn of this waiter begins no turn. Expires
@@ -118,14 +124,17 @@ func ownerOfTag(tag string) (conversation.Owner, bool) {
 	return owner, err == nil && tagOfOwner(owner) == tag
 }
 
-func accountKey(tag string) string    { return tag + ":account" }
-func keyListKey(tag string) string    { return tag + ":keys" }
-func keyIndexKey(tag string) string   { return tag + ":ki" }
-func keyEndsKey(tag string) string    { return tag + ":kx" }
-func keyKey(tag, keyID string) string { return tag + ":key:" + keyID }
-func requestsKey(tag string) string   { return tag + ":requests" }
-func tokensKey(tag string) string     { return tag + ":tokens" }
-func dayKey(tag string) string        { return tag + ":day" }
+func accountKey(tag string) string            { return tag + ":account" }
+func keyListKey(tag string) string            { return tag + ":keys" }
+func keyIndexKey(tag string) string           { return tag + ":ki" }
+func keyEndsKey(tag string) string            { return tag + ":kx" }
+func keyKey(tag, keyID string) string         { return tag + ":key:" + keyID }
+func requestsKey(tag string) string           { return tag + ":requests" }
+func tokensKey(tag string) string             { return tag + ":tokens" }
+func userRequestsKey(tag, user string) string { return tag + ":requests:" + user }
+func userTokensKey(tag, user string) string   { return tag + ":tokens:" + user }
+func framesKey(tag, keyID string) string      { return tag + ":frames:" + keyID }
+func dayKey(tag string) string                { return tag + ":day" }
 
 func sessionKey(tag, id string) string         { return tag + ":s:" + id }
 func messagesKey(tag, id string) string        { return tag + ":m:" + id }
@@ -138,6 +147,7 @@ func expiryKey(tag string) string              { return tag + ":x" }
 func requestKey(tag, key string) string        { return tag + ":idem:" + key }
 func journalName(tag, id, fence string) string { return tag + ":j:" + id + ":" + fence }
 func reservationKey(tag, id string) string     { return tag + ":r:" + id }
+func userReservationKey(tag, id string) string { return tag + ":ru:" + id }
 func followersKey(tag, id string) string       { return tag + ":v:" + id }
 func voidKey(tag, waiter string) string        { return tag + ":void:" + waiter }
 func countsKey(tag, day string) string         { return tag + ":h:" + day }
@@ -170,6 +180,7 @@ var luaNames = []struct{ function, parameters, result string }{
 	{"key_index_key", "", keyIndexKey("<TAG>")},
 	{"key_ends_key", "", keyEndsKey("<TAG>")},
 	{"tokens_key", "", tokensKey("<TAG>")},
+	{"user_tokens_key", "user", userTokensKey("<TAG>", "<user>")},
 	{"session_key", "id", sessionKey("<TAG>", "<id>")},
 	{"messages_key", "id", messagesKey("<TAG>", "<id>")},
 	{"index_key", "id", indexKey("<TAG>", "<id>")},
@@ -181,6 +192,7 @@ var luaNames = []struct{ function, parameters, result string }{
 	{"request_key", "key", requestKey("<TAG>", "<key>")},
 	{"journal_key", "id, fence", journalName("<TAG>", "<id>", "<fence>")},
 	{"reservation_key", "id", reservationKey("<TAG>", "<id>")},
+	{"user_reservation_key", "id", userReservationKey("<TAG>", "<id>")},
 	{"followers_key", "id", followersKey("<TAG>", "<id>")},
 	{"void_key", "waiter", voidKey("<TAG>", "<waiter>")},
 	{"counts_key", "day", countsKey("<TAG>", "<day>")},

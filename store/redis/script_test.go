@@ -21,7 +21,7 @@ var allScripts = []*script{
 	getMessagesScript, getSessionScript, getUsageScript, heartbeatScript, journalScript, leaveQueueScript, listKeysScript,
 	listMessagesScript, listSessionsScript, pingScript, pollScript, putTicketScript, removeNodeScript, removePointerScript,
 	resumeTurnScript, revokeKeyScript, rotateKeyScript, saveSummaryScript, setPointerScript, setTierScript, setVectorsScript,
-	stopReplyScript, takeTicketScript, touchKeyScript,
+	stopReplyScript, takeFramesScript, takeTicketScript, touchKeyScript,
 }
 
 // luaFiles returns the names of the Lua files in a folder below lua, without the extension.

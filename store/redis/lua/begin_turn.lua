@@ -15,7 +15,7 @@
 --   {'gone'}                              no such session
 --   {'void'}                              resume_turn.lua has voided the waiter
 --   {'overflow', tokens, window}          the prompt would not fit the window
---   {'tokens', {used, reset, wait}}       the limit of tokens a minute is exceeded
+--   {'tokens', {used, reset, wait}}       the limit of tokens a minute is exceeded; a fourth element, 'user', if it is the user's
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end
 local waiter, tokens, request = ARGV[2], tonumber(ARGV[5]), ARGV[8]
@@ -39,7 +39,7 @@ if needed > budget(s.window) then
   return {'overflow', s.htokens + tokens + PROMPT_OVERHEAD + reply_room(s.window), s.window}
 end
 local prompt = math.min(s.htokens + tokens, budget(s.window)) + PROMPT_OVERHEAD
-local reserved, refused = reserve_tokens(prompt + reply_room(s.window))
+local reserved, refused, of_user = reserve_tokens(prompt + reply_room(s.window), s.user)
 if not reserved then
   leave(s, waiter)
   return {'tokens', refused}
@@ -55,7 +55,7 @@ message_add(s, s.asked, tokens, at, ARGV[4])
 index_add(s, s.asked, ARGV[10], '')
 redis.call('PEXPIREAT', messages_key(s.id), int(s.expires))
 redis.call('SET', journal_key(s.id, s.fence), '', 'PXAT', int(s.expires))
-reservation_save(s, reserved[1], reserved[2], prompt)
+reservation_save(s, reserved, of_user, prompt)
 remember(s, request, ARGV[9])
 count_usage(at, counts_from(ARGV, 11))
 if at > last then count_usage(s.created, {SESSION_TIME_FIELD, at - last}) end
