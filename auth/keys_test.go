@@ -76,6 +76,10 @@ func (s *fakeStore) KeyAlive(ctx context.Context, p Principal) error {
 
 func (s *fakeStore) Admit(context.Context) error { return errors.ErrUnsupported }
 
+func (s *fakeStore) UserUse(context.Context, Owner, string) (limit.UserUse, error) {
+	return limit.UserUse{}, errors.ErrUnsupported
+}
+
 // TakeFrames grants leases from one window, without other nodes. It fails while the store fails.
 func (s *fakeStore) TakeFrames(_ context.Context, _ Owner, _ string, take limit.FrameTake) (limit.FrameLease, error) {
 	s.mu.Lock()

@@ -67,6 +67,14 @@ const (
 	maxKeys = 100_000
 )
 
+// EnforcedTokens returns the number of tokens that an account may use in a calendar month (UTC); 0 for no limit.
+func (l *TierLimits) EnforcedTokens() int64 {
+	if l.EnforceMonth {
+		return l.TokensPerMonth
+	}
+	return 0
+}
+
 // Quota names a quota, in errors and in PARLEY_TIERS.
 type Quota string
 

@@ -7,8 +7,14 @@ type User struct {
 	Tokens   Window
 }
 
+// UserUse is what counts for a user in the last minute.
+type UserUse struct{ Requests, Tokens int }
+
+// Use returns what counts for the user.
+func (u *User) Use(now Second) UserUse { return UserUse{u.Requests.Used(now), u.Tokens.Used(now)} }
+
 // Idle reports whether both windows are empty.
-func (u *User) Idle(now Second) bool { return u.Requests.Used(now) == 0 && u.Tokens.Used(now) == 0 }
+func (u *User) Idle(now Second) bool { return u.Use(now) == UserUse{} }
 
 // UserRequests returns the limit of requests a minute for one user. It returns 0 if the tier has no such limit, or if the
 // limit is not lower than the account's. The account's limit then suffices.

@@ -156,11 +156,12 @@ func Limited(d limit.Decision) *Error {
 
 // quotaTexts holds the message for each quota. It contains two numbers: the used part of the quota, and the quota.
 var quotaTexts = map[limit.Quota]string{
-	limit.QuotaKeys: "The account has %d of %d active keys. Revoke a key first.",
+	limit.QuotaKeys:           "The account has %d of %d active keys. Revoke a key first.",
+	limit.QuotaTokensPerMonth: "The account has used %d tokens in this calendar month, and may use %d. Wait for the next month.",
 }
 
 // quotaExceeded returns the error (429) for a request that a quota refused. It has no RetryAfter, because a quota does not
-// refill with time.
+// refill within a minute.
 func quotaExceeded(e *auth.QuotaError) *Error {
 	return &Error{
 		Status: http.StatusTooManyRequests, Code: "quota_exceeded", Message: fmt.Sprintf(quotaTexts[e.Quota], e.Used, e.Limit),

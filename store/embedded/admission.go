@@ -174,6 +174,17 @@ func (l *limits) charge(u userOf, used int) {
 	}
 }
 
+// UserUse implements auth.Store.
+func (s *Store) UserUse(_ context.Context, owner auth.Owner, userID string) (limit.UserUse, error) {
+	l := &s.limits
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if u := l.users[userOf{ownerOf(owner), userID}]; u != nil {
+		return u.Use(limit.SecondOf(time.Now())), nil
+	}
+	return limit.UserUse{}, nil
+}
+
 // TakeFrames implements auth.Store.
 func (s *Store) TakeFrames(_ context.Context, owner auth.Owner, keyID string, take limit.FrameTake) (limit.FrameLease, error) {
 	l := &s.limits

@@ -100,6 +100,10 @@ func (w *writing) mayBegin(at ref, session *conversation.Session, turn *conversa
 		w.refuse(at, turn.Waiter)
 		return other, false, &conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
 	}
+	if err := w.checkMonth(at.owner, r.admission); err != nil {
+		w.refuse(at, turn.Waiter)
+		return other, false, err
+	}
 	if err := w.reserve(r, session.UserID, window.Estimate(config.MaxTokens, session.HistoryTokens, tokens)); err != nil {
 		w.refuse(at, turn.Waiter)
 		return other, false, err

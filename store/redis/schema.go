@@ -69,6 +69,8 @@ import (
 //	                             after a minute.
 //	TAG:h:<day>          hash    counts of usage of a UTC day, numbered from 1970: field hour×512 + usage.Field. Expires 400 days
 //	                             after the day. A busy account's hour takes 3 KB.
+//	TAG:month            string  the tokens of this calendar month in the hours before the last send, if the tier enforces
+//	                             tokensPerMonth: first day of the month, hour of that send, tokens. Expires after a day.
 //	TAG:p:<day>          string  the packed counts of a day before yesterday (lua/lib/usage.lua). Expires like TAG:h:<day>.
 //
 // Keys without a tag, and channels:
@@ -151,6 +153,7 @@ func userReservationKey(tag, id string) string { return tag + ":ru:" + id }
 func followersKey(tag, id string) string       { return tag + ":v:" + id }
 func voidKey(tag, waiter string) string        { return tag + ":void:" + waiter }
 func countsKey(tag, day string) string         { return tag + ":h:" + day }
+func monthKey(tag string) string               { return tag + ":month" }
 func packedKey(tag, day string) string         { return tag + ":p:" + day }
 
 func pointerKey(hash auth.Hash) string { return "k:" + hashText(hash) }
@@ -196,6 +199,7 @@ var luaNames = []struct{ function, parameters, result string }{
 	{"followers_key", "id", followersKey("<TAG>", "<id>")},
 	{"void_key", "waiter", voidKey("<TAG>", "<waiter>")},
 	{"counts_key", "day", countsKey("<TAG>", "<day>")},
+	{"month_key", "", monthKey("<TAG>")},
 	{"packed_key", "day", packedKey("<TAG>", "<day>")},
 	{"inbox_channel", "node", inboxChannel("<node>")},
 	{"follower_word", "id, node", followerWord("<id>", "<node>")},

@@ -30,6 +30,7 @@ func admissionTests() []test {
 		{"user at the limit of requests does not stop other users", admitByUser},
 		{"user at the limit of tokens does not stop other users", beginByUser},
 		{"lease of frames comes from one window per key", leaseFrames},
+		{"tokens of the month are enforced", enforceMonth},
 	}
 }
 

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -111,4 +112,32 @@ func leaseFrames(t *testing.T, s *subject) {
 	same(t, "frames of another key's lease", lease("key_2", 6, limit.Reservation{}).Taken.Tokens, 6)
 	first.Taken.Tokens = 5 // one of six frames was used
 	same(t, "frames of a lease after some were given back", lease("key_1", 6, first.Taken).Taken.Tokens, 5)
+}
+
+// enforceMonth makes an owner use up the tokens of the month.
+func enforceMonth(t *testing.T, s *subject) {
+	p := s.key(t)
+	session := s.create(t, plain())
+	f := limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: 100_000, TokensPerMonth: 44, EnforceMonth: true}
+	begin := func() (conversation.TurnStart, error) {
+		return s.store.BeginTurn(s.requestOf(p, f, session.ID), s.owner, question(session.ID, "?"))
+	}
+	for range 2 { // each turn uses 22 tokens
+		begun, err := begin()
+		must(t, err, "BeginTurn within the quota")
+		s.end(t, begun.Key, answer("!"))
+	}
+	_, err := begin()
+	over, ok := errors.AsType[*auth.QuotaError](err)
+	if !ok || over.Quota != limit.QuotaTokensPerMonth || over.Used != 44 || over.Limit != 44 {
+		t.Fatalf("BeginTurn after 44 tokens: %v, want a refusal by tokensPerMonth with 44 of 44", err)
+	}
+	same(t, "messages after the refusal", s.session(t, session.ID).MessageCount, 4)
+	f.EnforceMonth = false
+	begun, err := begin()
+	must(t, err, "BeginTurn if the month is not enforced")
+	s.end(t, begun.Key, answer("!"))
+	f.EnforceMonth, f.TokensPerMonth = true, 67
+	_, err = begin()
+	must(t, err, "BeginTurn with 66 of 67 tokens used")
 }

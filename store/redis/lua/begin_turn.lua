@@ -5,7 +5,9 @@
 -- ARGV[5] the message's tokens in a prompt
 -- ARGV[6] what to do if the session is busy: 'enqueue', 'reject' or 'interrupt' · ARGV[7] random characters for two ids
 -- ARGV[8] idempotency key, '' for none · ARGV[9] digest of the request · ARGV[10] the message's record in the index
--- ARGV[11…] counts of usage
+-- ARGV[11] '' if the tokens of a calendar month are not limited. Else three numbers, separated by spaces: the limit, the first hour
+--   of this month, and the first hour of the next month
+-- ARGV[12…] counts of usage
 -- Result: one of
 --   {'begun', …}                          the result of turn_view
 --   {'replayed', message, reply}          ids of the turn that the same request began before
@@ -15,6 +17,7 @@
 --   {'gone'}                              no such session
 --   {'void'}                              resume_turn.lua has voided the waiter
 --   {'overflow', tokens, window}          the prompt would not fit the window
+--   {'month', tokens}                     the account has used its tokens of the month
 --   {'tokens', {used, reset, wait}}       the limit of tokens a minute is exceeded; a fourth element, 'user', if it is the user's
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end
@@ -38,6 +41,14 @@ if needed > budget(s.window) then
   leave(s, waiter)
   return {'overflow', s.htokens + tokens + PROMPT_OVERHEAD + reply_room(s.window), s.window}
 end
+if ARGV[11] ~= '' then
+  local most, first, following = string.match(ARGV[11], '^(%d+) (%d+) (%d+)$')
+  local used = month_tokens(tonumber(first), tonumber(following))
+  if used >= tonumber(most) then
+    leave(s, waiter)
+    return {'month', int(used)}
+  end
+end
 local prompt = math.min(s.htokens + tokens, budget(s.window)) + PROMPT_OVERHEAD
 local reserved, refused, of_user = reserve_tokens(prompt + reply_room(s.window), s.user)
 if not reserved then
@@ -57,7 +68,7 @@ redis.call('PEXPIREAT', messages_key(s.id), int(s.expires))
 redis.call('SET', journal_key(s.id, s.fence), '', 'PXAT', int(s.expires))
 reservation_save(s, reserved, of_user, prompt)
 remember(s, request, ARGV[9])
-count_usage(at, counts_from(ARGV, 11))
+count_usage(at, counts_from(ARGV, 12))
 if at > last then count_usage(s.created, {SESSION_TIME_FIELD, at - last}) end
 turn_taken(s, request)
 notify_followers(s.id)
