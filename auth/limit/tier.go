@@ -40,16 +40,15 @@ type TierLimits struct {
 	UserRequestsPerMinute int
 	UserTokensPerMinute   int
 
-	// FramesPerMinute limits the frames that clients send on WebSockets with one API key. 0 means no limit. No tier has 0. A
-	// chat page sends up to 3 frames for each message, and one for each heartbeat without traffic: about 20 a minute for a
-	// fast typist. The default is 20 times the requests a minute (enterprise: 60 times), so a send, a subscribe and a cancel
-	// for each request fit many times over. A frame costs about a tenth of a request.
+	// FramesPerMinute limits the frames that clients send on WebSockets with one API key, 1 to MaxLimit. 0 means no limit. No tier
+	// has 0. A chat page sends 3 frames for a message (subscribe, send, cancel), and one for each 25 s without traffic: less than
+	// 20 a minute. The smallest default is 1,200, so that a socket can subscribe to its 1,000 sessions again after a reconnect.
 	FramesPerMinute int
 
-	// The usage report of a calendar month (UTC) contains these figures. Parley does not enforce them: the operator decides
-	// what happens to a customer who exceeds them.
+	// The usage report of a calendar month (UTC) contains these figures. Parley enforces TokensPerMonth only if EnforceMonth is
+	// set. For the others, the operator decides what happens to a customer who exceeds them.
 	RequestsPerMonth int64
-	TokensPerMonth   int64 // enforced if EnforceMonth is set
+	TokensPerMonth   int64
 	ActiveSessions   int64 // sessions that are active at the same time
 
 	// Keys is the number of active API keys that an owner may have, 1 to maxKeys. 0 means no limit. No tier has 0.
