@@ -118,10 +118,11 @@ func newConnection(r *Registry, p auth.Principal, requestID string, speaks diale
 
 // start runs the connection in a goroutine of its own.
 func (c *connection) start(ws *websocket.Conn, transport net.Conn) {
-	c.ws, c.transport = ws, transport
+	c.ws, c.transport, c.frames = ws, transport, c.registry.Frames.Open(c.principal)
 	refused := c.registry.add(c)
 	go func() {
 		defer c.registry.remove(c)
+		defer c.frames.Close()
 		if refused != 0 {
 			c.close(refused)
 			return
@@ -131,8 +132,6 @@ func (c *connection) start(ws *websocket.Conn, transport net.Conn) {
 }
 
 func (c *connection) serve() {
-	c.frames = c.registry.Frames.Open(c.principal)
-	defer c.frames.Close()
 	c.mu.Lock()
 	c.pingTimer = time.AfterFunc(pingInterval, c.ping)
 	c.mu.Unlock()

@@ -88,3 +88,29 @@ func TestFrames_FloodOfOneKey_1200AMinuteServed(t *testing.T) {
 		})
 	}
 }
+
+// TestFrames_FloodOfPings_Slowed sends WebSocket pings for a minute. Each ping gets its pong.
+func TestFrames_FloodOfPings_Slowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newHost(t, nil).dialRaw()
+		s.next()
+		go func() {
+			for s.write(opPing, []byte("x")) == nil {
+			}
+		}()
+		defer time.AfterFunc(59*time.Second, func() { _ = s.conn.Close() }).Stop()
+		pongs := 0
+		for {
+			op, _, err := s.read()
+			if err != nil {
+				break
+			}
+			if op == opPong {
+				pongs++
+			}
+		}
+		if pongs < 1_200 || pongs > 1_200+1+59*5 {
+			t.Errorf("%d pings were answered in a minute, want 1,200 and about 5 a second", pongs)
+		}
+	})
+}

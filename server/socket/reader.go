@@ -59,6 +59,15 @@ func (c *connection) read() {
 	}
 }
 
+// pinged counts a WebSocket ping of the client as a frame. Above the limit, the reader pauses before it answers. pinged returns true,
+// so every ping gets its pong.
+func (c *connection) pinged() bool {
+	if c.frames.Take() != nil {
+		time.Sleep(refusalPause)
+	}
+	return true
+}
+
 // readMessage waits for a message and returns it. If the message is not complete after messageTimeout, it closes the connection.
 func (c *connection) readMessage() (websocket.MessageType, []byte, error) {
 	kind, message, err := c.ws.Reader(context.Background()) // closing the connection ends the read

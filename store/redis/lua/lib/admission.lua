@@ -94,7 +94,7 @@ end
 local function reserve_tokens(tokens, user)
   if ARGV[1] == '' then return {0, 0} end
   local limit = string.match(ARGV[6], '^%d* (%d+)')
-  if not limit then return reserve(KEYS[3], tokens, tonumber(ARGV[4])) end
+  if not limit or not user then return reserve(KEYS[3], tokens, tonumber(ARGV[4])) end
   local key = KEYS[3] .. ':' .. user
   local of_user, refused = reserve(key, tokens, tonumber(limit))
   if refused then return nil, {refused[1], refused[2], refused[3], 'user'} end
