@@ -8,8 +8,8 @@ import (
 	"parley/auth/limit"
 )
 
-// Frames counts the frames that clients send on WebSockets, for each API key (limit.TierLimits.FramesPerMinute). It holds a meter
-// for each key that has an open socket here. The methods of Frames may be called from any goroutine.
+// Frames counts the frames that clients send on WebSockets, for each API key (limit.TierLimits.FramesPerMinute). It holds a
+// meter for each key that has an open socket in this process. The methods of Frames may be called from any goroutine.
 type Frames struct {
 	limits *Limits // static
 	store  Store   // static
@@ -58,8 +58,8 @@ func (f *Frames) Open(p Principal) *SocketFrames {
 	return &SocketFrames{frames: f, key: key, meter: m, limit: f.limits.Admission(p).Limits.FramesPerMinute}
 }
 
-// Close ends the count of the socket. After the last socket of a key, the frames that are left of the key's lease stay counted for
-// a minute.
+// Close ends the count of the socket. After the last socket of a key, the frames that are left of the key's lease stay
+// counted for a minute.
 func (s *SocketFrames) Close() {
 	s.frames.mu.Lock()
 	defer s.frames.mu.Unlock()

@@ -100,7 +100,8 @@ func TestFrames_StoreFails_CountsLocally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &fakeStore{}
 		store.fail(errors.New("away"))
-		s := NewKeys(store, Options{}).NewFrames(limitsOf(t, `{"free":{"framesPerMinute":600}}`)).Open(Principal{KeyID: "key_1", Tier: limit.Free})
+		frames := NewKeys(store, Options{}).NewFrames(limitsOf(t, `{"free":{"framesPerMinute":600}}`))
+		s := frames.Open(Principal{KeyID: "key_1", Tier: limit.Free})
 		admitted := 0
 		for range 60_000 {
 			time.Sleep(time.Millisecond)

@@ -6,9 +6,9 @@ import "time"
 // key, which all nodes share, and then counts locally (FrameMeter).
 //
 // A lease ends with the second in which the store has counted it. So each frame is counted in the second in which it came, and
-// the nodes together never admit more than the limit in any 60 seconds. The next lease gives back what is left of the one before.
-// The first lease of a second is small, and each further lease is larger. So n frames in a second cost about log4(n) leases, and a
-// key whose limit is reached costs one lease each time that a frame fits again.
+// the nodes together never admit more than the limit in any 60 seconds. The next lease gives back the unused frames of the lease
+// before. The first lease of a second is small, and each further lease is four times larger. So 1,000 frames in a second take 5
+// leases. If the limit is reached, the node asks again only when a frame fits.
 
 const (
 	// firstLease is the size of a key's first lease in a second. A page seldom sends more frames in a second. A larger lease
@@ -85,8 +85,8 @@ func (m *FrameMeter) Alone(now time.Time, limit int) FrameLease {
 }
 
 // Granted stores the lease that the store returned for a frame, and counts the frame. asked is the time just before the store was
-// asked. Granted returns the number of seconds until the frame fits; 0 if it fits. The frame came before the lease, so it fits even
-// if the lease has ended meanwhile.
+// asked. Granted returns the number of seconds until the frame fits; 0 if it fits. The frame came before the lease, so it
+// fits even if the lease has ended meanwhile.
 func (m *FrameMeter) Granted(asked time.Time, lease FrameLease) (wait int) {
 	m.lease, m.granted, m.ends = lease.Taken, lease.Taken.Tokens, asked.Add(lease.Life)
 	if lease.Wait > 0 {

@@ -157,8 +157,8 @@ func (c *Counters) Admit(now Second, r Request) Decision {
 	return d
 }
 
-// Withdraw undoes Admit, for a request without a User that has had no effect. It also empties the decision: after that, another Withdraw
-// has no effect, and Settle of its Reservation has no effect. The Withdraw of a refusal has no effect.
+// Withdraw undoes Admit, for a request without a User that has had no effect. It also empties the decision: after that,
+// another Withdraw has no effect, and Settle of its Reservation has no effect. The Withdraw of a refusal has no effect.
 func (c *Counters) Withdraw(now Second, d *Decision) {
 	c.Requests.Release(now, &d.request)
 	c.Tokens.Release(now, &d.Reservation)

@@ -65,14 +65,6 @@ func (*aiSDK) greet(*connection) {}
 
 func (*aiSDK) announceDrain(*connection) {}
 
-func (d *aiSDK) refuse(c *connection, frame []byte, err error) {
-	id := ""
-	if f, malformed := parseSDKFrame(frame); malformed == nil {
-		id, _ = f.requestID()
-	}
-	d.sendError(c, id, err)
-}
-
 func (d *aiSDK) handle(c *connection, frame []byte) (valid bool) {
 	f, err := parseSDKFrame(frame)
 	if err != nil {

@@ -46,7 +46,8 @@ type Options struct {
 	Conversation Conversation
 	Keys         Keys
 	// Admission returns a new admission of a principal. A send on a socket counts as a request, so it needs one.
-	Admission  func(auth.Principal) *auth.Admission
+	Admission func(auth.Principal) *auth.Admission
+	// Frames counts the frames that clients send.
 	Frames     *auth.Frames
 	Revocation *RevocationMonitor
 	// MaxSockets is the maximum number of open sockets; 0 means no limit.
