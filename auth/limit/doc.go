@@ -38,8 +38,9 @@
 // # The figures in a response
 //
 // [Decide] chooses one limit of the owner for the X-RateLimit headers, never one of a user. If limits refuse the request, it
-// chooses the limit with the longest wait. Otherwise it chooses requests a minute, or requests a day if fewer requests are left in the day. Reset is
-// the first time at which capacity becomes free: the oldest bucket leaves the window, or the day ends.
+// chooses the limit with the longest wait. Otherwise it chooses requests a minute, or requests a day if fewer requests are
+// left in the day. Reset is the first time at which capacity becomes free: the oldest bucket leaves the window, or the day
+// ends.
 //
 // # Clocks that go back
 //

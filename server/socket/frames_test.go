@@ -30,13 +30,17 @@ func (h *host) dialAs(protocol string) *websocket.Conn {
 	return ws
 }
 
+// maxFlood is the number of frames after which a flood ends, even if the server refuses none: otherwise, the clock of the bubble would
+// stand still.
+const maxFlood = 5_000
+
 // flood sends the frame on a socket for a minute, as often as the server reads it. Each %d in the frame is a new number. flood
 // returns the numbers of responses of the two kinds, and the first refusal.
 func flood(h *host, protocol, frame string) (served, refused int, first string) {
 	ws := h.dialAs(protocol)
 	defer time.AfterFunc(59*time.Second, func() { _ = ws.CloseNow() }).Stop()
 	go func() {
-		for i := 0; ; i++ {
+		for i := range maxFlood {
 			text := strings.ReplaceAll(frame, "%d", strconv.Itoa(i))
 			if ws.Write(context.Background(), websocket.MessageText, []byte(text)) != nil {
 				return
@@ -95,7 +99,10 @@ func TestFrames_FloodOfPings_Slowed(t *testing.T) {
 		s := newHost(t, nil).dialRaw()
 		s.next()
 		go func() {
-			for s.write(opPing, []byte("x")) == nil {
+			for range maxFlood {
+				if s.write(opPing, []byte("x")) != nil {
+					return
+				}
 			}
 		}()
 		defer time.AfterFunc(59*time.Second, func() { _ = s.conn.Close() }).Stop()

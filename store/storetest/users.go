@@ -48,6 +48,32 @@ func admitByUser(t *testing.T, s *subject) {
 	must(t, s.keys.Admit(ctx), "Admit")
 	d, _ := a.Decision()
 	same(t, "requests that remain for the account", d.Remaining, 20-9)
+	s.use(t, greedy.UserID, limit.UserUse{Requests: 4})
+	s.use(t, other.UserID, limit.UserUse{Requests: 2})
+}
+
+// use checks what counts for a user in the last minute.
+func (s *subject) use(t *testing.T, userID string, want limit.UserUse) {
+	t.Helper()
+	used, err := s.keys.UserUse(s.ctx, auth.Owner{Account: s.owner.Account, Mode: string(s.owner.Mode)}, userID)
+	must(t, err, "UserUse")
+	same(t, "what counts for the user", used, want)
+}
+
+// admitWithoutUserLimits makes requests and a turn of one user if the tier does not limit users to less than the account.
+func admitWithoutUserLimits(t *testing.T, s *subject) {
+	p := s.key(t)
+	session := s.create(t, plain())
+	for _, f := range []limit.TierLimits{
+		{RequestsPerMinute: 300, TokensPerMinute: 100_000},
+		{RequestsPerMinute: 300, TokensPerMinute: 100_000, UserRequestsPerMinute: 300, UserTokensPerMinute: 100_000},
+	} {
+		begun, err := s.store.BeginTurn(s.requestOf(p, f, session.ID), s.owner, question(session.ID, "?"))
+		must(t, err, "BeginTurn")
+		s.end(t, begun.Key, answer("!"))
+		must(t, s.keys.Admit(s.requestOf(p, f, session.UserID)), "Admit")
+		s.use(t, session.UserID, limit.UserUse{})
+	}
 }
 
 // beginByUser makes one user reserve their tokens, and checks that they are settled when the turn ends.
