@@ -65,6 +65,7 @@ func (s *Server) recover(c *gin.Context) {
 // cause once, with the request's id.
 func (s *Server) handle(h handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
+		defer endPage(c) // after a panic; otherwise, the response has ended it
 		value, err := h(c)
 		if err != nil {
 			e, fault := api.Describe(err)
