@@ -85,7 +85,7 @@ type usageReport struct {
 	User *userUsage `json:"user,omitempty"` // only with ?userId=
 }
 
-// userUsage is what one user has used in the last minute.
+// userUsage holds the usage of one user in the last minute.
 type userUsage struct {
 	UserID            string    `json:"userId"`
 	RequestsPerMinute userLimit `json:"requestsPerMinute"`
@@ -117,7 +117,7 @@ func (s *Server) getUsage(c *gin.Context) (any, error) {
 	return usageReport{report, p.Tier, user}, err
 }
 
-// userUsage returns what a user of the caller's account has used in the last minute; nil if userID is "".
+// userUsage returns the usage of a user of the caller's account in the last minute. It returns nil if userID is "".
 func (s *Server) userUsage(c *gin.Context, userID string, limits limit.TierLimits) (*userUsage, error) {
 	if userID == "" {
 		return nil, nil

@@ -49,9 +49,9 @@ func scriptCalls(redis *redistest.Server) (n int) {
 	return n
 }
 
-// TestFrames_FloodOfOneKey_CostsRedisLittle floods a node with subscribes and with replays of one key: first as if there were no
+// TestFrames_FloodOfOneKey_1200FramesServed floods a node with subscribes and with replays of one key: first as if there were no
 // limit, and then with the limit of the free tier. It logs the frames that were served, and the scripts that Redis ran.
-func TestFrames_FloodOfOneKey_CostsRedisLittle(t *testing.T) {
+func TestFrames_FloodOfOneKey_1200FramesServed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		most   string

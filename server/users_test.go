@@ -65,7 +65,7 @@ func TestUsers_OneUserFloods_OtherUserServed(t *testing.T) {
 	})
 }
 
-func TestUsers_TokensOfOneUser_OtherUserServed(t *testing.T) {
+func TestUsers_OneUserOutOfTokens_OtherUserServed(t *testing.T) {
 	onBothStores(t, func(t *testing.T, url string) {
 		p := startOn(t, url, echo, withTiers(t, `{"pro":{"userTokensPerMinute":500}}`))
 		greedy := p.must("POST", "/v1/sessions", map[string]any{"userId": greedyUser})["sessionId"].(string)

@@ -7,10 +7,10 @@ type User struct {
 	Tokens   Window
 }
 
-// UserUse is what counts for a user in the last minute.
+// UserUse holds the numbers of requests and tokens that count for a user in the last minute.
 type UserUse struct{ Requests, Tokens int }
 
-// Use returns what counts for the user.
+// Use returns the numbers of requests and tokens in the windows.
 func (u *User) Use(now Second) UserUse { return UserUse{u.Requests.Used(now), u.Tokens.Used(now)} }
 
 // Idle reports whether both windows are empty.

@@ -32,8 +32,8 @@ type limits struct {
 	due      func()                                 // constant; makes the committer add requests to the file's usage
 }
 
-// userOf identifies a user of an owner, and apiKey an API key. turnTokens are what a turn has reserved, with the user whose window has
-// a part of it.
+// userOf identifies a user of an owner, and apiKey an API key. turnTokens holds the tokens that a turn has reserved, and the user
+// of the turn's session.
 type (
 	userOf struct {
 		owner conversation.Owner

@@ -61,8 +61,8 @@ import (
 //	                             turn empties the journal and keeps it for 5 minutes.
 //	TAG:r:<sid>          string  the reservation of the session's unsettled turn (lua/lib/turn.lua). Expires an hour after the
 //	                             session, because a turn is settled even if its session is gone.
-//	TAG:ru:<sid>         string  what that turn has reserved of its user's tokens. Missing if users have no limit of their own.
-//	                             Expires like TAG:r:<sid>.
+//	TAG:ru:<sid>         string  the tokens that the same turn has reserved in the window of its user. Missing if users have no
+//	                             limit of their own. Expires like TAG:r:<sid>.
 //	TAG:v:<sid>          hash    each node that follows the session, with the end of its lease in milliseconds. Expires with the
 //	                             lease that was renewed last.
 //	TAG:void:<waiter>    string  a waiter that ResumeTurn has voided: a later BeginTurn of this waiter begins no turn. Expires

@@ -100,7 +100,7 @@ local function reserve_tokens(tokens, user)
   if refused then return nil, {refused[1], refused[2], refused[3], 'user'} end
   local of_account
   of_account, refused = reserve(KEYS[3], tokens, tonumber(ARGV[4]))
-  if refused then -- give the user's tokens back
+  if refused then -- subtract the user's tokens again
     local w = window_at(key)
     window_set(w, of_user[1] % WINDOW_SPAN, window_count(w, of_user[1] % WINDOW_SPAN) - of_user[2])
     window_save(w)
