@@ -22,6 +22,11 @@ type Admission struct {
 	Principal Principal
 	Limits    limit.TierLimits // the limits of the principal's tier
 
+	// Subject is the user for whom the request counts, or a session of that user: the id of a user or of a session, "" for none.
+	// The store looks up the user of the session. If there is no such session, the request counts for no user. The caller sets
+	// Subject before the first store operation, and has checked its format.
+	Subject string
+
 	decision limit.Decision
 	decided  bool
 }
@@ -66,7 +71,8 @@ func (e *LimitError) Error() string {
 }
 
 // QuotaError means that a quota refuses a request: with the request, the owner would have more than the quota allows. Unlike
-// a rate limit, a quota does not refill with time. The owner must remove something first.
+// a rate limit, a quota does not refill within a minute. The owner must remove something first. For
+// limit.QuotaTokensPerMonth, the owner must wait for the next month.
 type QuotaError struct {
 	Quota limit.Quota
 	Used  int64 // without the request

@@ -79,8 +79,15 @@ type Store interface {
 	// Admit decides the [Admission] in ctx, if it is pending. First, Admit checks that the key still works; the declared
 	// key always works. Then Admit counts the request in the minute of its owner and in the usage of the hour
 	// (conversation.Store.Usage). It also counts a request with a test key in the day of the account; this count is
-	// durable. It does not count a refused request.
+	// durable. If the tier limits users to less than the account, it also counts the request in the minute of its user (see
+	// [Admission]). It does not count a refused request.
 	Admit(ctx context.Context) error
+	// UserUse returns how many requests and tokens count for a user in the last minute. Both are 0 if the tier does not limit
+	// users to less than the account.
+	UserUse(ctx context.Context, owner Owner, userID string) (limit.UserUse, error)
+	// TakeFrames takes a lease of frames that clients send on WebSockets with the key keyID: see limit.FrameMeter. It does not
+	// check whether the key exists. A restart of an embedded store resets the counts.
+	TakeFrames(ctx context.Context, owner Owner, keyID string, take limit.FrameTake) (limit.FrameLease, error)
 	// TouchKeys sets the times of last use. It does not replace a later time, and skips unknown keys.
 	TouchKeys(ctx context.Context, uses []KeyUse) error
 

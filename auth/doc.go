@@ -33,6 +33,12 @@
 // checks the key again and counts the request. So admission needs no extra round trip to the store, and every node refuses
 // the next request with a revoked key.
 //
+// A request may also count for one user of the account: see Admission.Subject. The store finds the user of a session in the same
+// round trip.
+//
+// Frames on WebSockets count for their key ([Frames]). A node takes frames from the store in leases and counts each frame in its
+// own memory.
+//
 // # Tickets
 //
 // A ticket is a random text (160 bits). The store has its SHA-256 and, beside it, the hash of the secret that created the

@@ -38,6 +38,11 @@ type Keys struct {
 	uses  uses
 }
 
+// UserUse returns how many requests and tokens count for a user in the last minute: see [Store].
+func (k *Keys) UserUse(ctx context.Context, owner Owner, userID string) (limit.UserUse, error) {
+	return k.store.UserUse(ctx, owner, userID)
+}
+
 // NewKeys returns Keys for a store.
 func NewKeys(store Store, options Options) *Keys {
 	k := &Keys{store: store, tier: options.Tier, uses: uses{store: store}}

@@ -24,6 +24,8 @@ type fakeStore struct {
 	err     error      // most methods return this error; nil means no error
 	reading func()     // KeyByHash calls reading after it has read the keys; nil means no call
 	tickets map[Hash]Ticket
+	frames  limit.Window // of all keys
+	leases  int          // number of calls of TakeFrames
 }
 
 func (s *fakeStore) PutTicket(_ context.Context, hash Hash, ticket Ticket) (time.Time, error) {
@@ -73,6 +75,21 @@ func (s *fakeStore) KeyAlive(ctx context.Context, p Principal) error {
 }
 
 func (s *fakeStore) Admit(context.Context) error { return errors.ErrUnsupported }
+
+func (s *fakeStore) UserUse(context.Context, Owner, string) (limit.UserUse, error) {
+	return limit.UserUse{}, errors.ErrUnsupported
+}
+
+// TakeFrames grants leases from one window, without other nodes. It fails while the store fails.
+func (s *fakeStore) TakeFrames(_ context.Context, _ Owner, _ string, take limit.FrameTake) (limit.FrameLease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leases++
+	if s.err != nil {
+		return limit.FrameLease{}, s.err
+	}
+	return s.frames.Lease(time.Now(), take), nil
+}
 
 func (s *fakeStore) CreateKey(_ context.Context, key Key, tier limit.Tier) (Key, error) {
 	s.mu.Lock()

@@ -23,13 +23,13 @@ func NewLimits(tiers limit.Tiers) *Limits {
 }
 
 // Admission returns a pending admission for one request of the principal. If the principal's tier is unknown, the limits
-// of limit.Free apply.
+// of limit.Free apply. If the principal may access only one session, the request counts for the user of that session.
 func (l *Limits) Admission(p Principal) *Admission {
 	figures, ok := l.tiers.Limits(p.Tier)
 	if !ok {
 		figures, _ = l.tiers.Limits(limit.Free)
 	}
-	return &Admission{Principal: p, Limits: figures}
+	return &Admission{Principal: p, Limits: figures, Subject: p.SessionID}
 }
 
 // FailureStatus returns the rate-limit figures of an address. It counts nothing, and its decision never refuses.

@@ -82,11 +82,30 @@ func parseDate(text string) (conversation.Time, error) {
 type usageReport struct {
 	conversation.UsageReport
 	Tier limit.Tier `json:"tier"`
+	User *userUsage `json:"user,omitempty"` // only with ?userId=
+}
+
+// userUsage holds the usage of one user in the last minute.
+type userUsage struct {
+	UserID            string    `json:"userId"`
+	RequestsPerMinute userLimit `json:"requestsPerMinute"`
+	TokensPerMinute   userLimit `json:"tokensPerMinute"`
+}
+
+// userLimit is one limit of a user. Used is nil if the tier does not limit users to less than the account: the store then keeps no
+// counts of users.
+type userLimit struct {
+	Used  *int `json:"used"`
+	Limit int  `json:"limit"`
 }
 
 // getUsage is GET /v1/analytics/usage: the usage of the current calendar month (UTC).
 func (s *Server) getUsage(c *gin.Context) (any, error) {
 	p := principal(c)
+	userID, err := queryID(c, "userId", conversation.UserPrefix)
+	if err != nil {
+		return nil, err
+	}
 	limits := auth.AdmissionOf(c.Request.Context()).Limits
 	report, err := s.Conversation.UsageReport(c.Request.Context(), api.Owner(p), usage.Limits{
 		Requests: limits.RequestsPerMonth, Tokens: limits.TokensPerMonth,
@@ -95,5 +114,25 @@ func (s *Server) getUsage(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return usageReport{report, p.Tier}, nil
+	user, err := s.userUsage(c, userID, limits)
+	return usageReport{report, p.Tier, user}, err
+}
+
+// userUsage returns the usage of a user of the caller's account in the last minute. It returns nil if userID is "".
+func (s *Server) userUsage(c *gin.Context, userID string, limits limit.TierLimits) (*userUsage, error) {
+	if userID == "" {
+		return nil, nil
+	}
+	used, err := s.Keys.UserUse(c.Request.Context(), principal(c).Owner(), userID)
+	of := func(used, user, account int) userLimit {
+		if user == 0 {
+			return userLimit{nil, account}
+		}
+		return userLimit{&used, user}
+	}
+	return &userUsage{
+		UserID:            userID,
+		RequestsPerMinute: of(used.Requests, limits.UserRequests(), limits.RequestsPerMinute),
+		TokensPerMinute:   of(used.Tokens, limits.UserTokens(), limits.TokensPerMinute),
+	}, err
 }

@@ -239,6 +239,7 @@ func (s *Server) issueTicket(c *gin.Context) (any, error) {
 		if !conversation.ValidID(conversation.SessionPrefix, *body.SessionID) {
 			return nil, api.Invalid("sessionId", mustBeID(conversation.SessionPrefix))
 		}
+		countFor(c, *body.SessionID)
 		if _, _, err := s.Conversation.Session(c.Request.Context(), api.Owner(p), *body.SessionID); err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"parley/auth"
 	"parley/conversation"
 	"parley/server/api"
 )
@@ -78,7 +79,16 @@ func sessionID(c *gin.Context) (string, error) {
 	if !conversation.ValidID(conversation.SessionPrefix, id) || !principal(c).MayAccess(id) {
 		return "", conversation.ErrSessionNotFound
 	}
+	countFor(c, id)
 	return id, nil
+}
+
+// countFor makes the request also count for a user: the id is that of the user, or of a session of the user. Call it before the
+// first operation of the store, with an id that is valid.
+func countFor(c *gin.Context, id string) {
+	if a := auth.AdmissionOf(c.Request.Context()); a != nil {
+		a.Subject = id
+	}
 }
 
 // messageID returns the ids of the session and of the message in the path.

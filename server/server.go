@@ -68,7 +68,7 @@ func New(options Options) *Server {
 	}
 	s := &Server{Options: options, engine: gin.New(), pages: newPages(), revocation: socket.NewRevocationMonitor(options.Keys.Revalidate)}
 	s.sockets = socket.NewRegistry(socket.Options{
-		Conversation: options.Conversation, Keys: options.Keys, Admission: options.Limits.Admission, Revocation: s.revocation,
+		Conversation: options.Conversation, Keys: options.Keys, Admission: options.Limits.Admission, Frames: options.Keys.NewFrames(options.Limits), Revocation: s.revocation,
 		MaxSockets: options.MaxSockets, Log: options.Log,
 	})
 	s.route()
@@ -115,7 +115,7 @@ func (s *Server) route() {
 		{"POST", "/v1/sessions/:sessionId/context", auth.ReadMessages, nil, s.previewContext},
 		{"POST", "/v1/stream/tickets", auth.ReadMessages, nil, s.issueTicket},
 		{"GET", "/v1/analytics/metrics", auth.ReadAnalytics, []string{"startDate", "endDate", "granularity"}, s.getMetrics},
-		{"GET", "/v1/analytics/usage", auth.ReadAnalytics, nil, s.getUsage},
+		{"GET", "/v1/analytics/usage", auth.ReadAnalytics, []string{"userId"}, s.getUsage},
 		{"POST", "/v1/keys", auth.Admin, nil, s.createKey},
 		{"GET", "/v1/keys", auth.Admin, []string{"limit", "cursor"}, s.listKeys},
 		{"DELETE", "/v1/keys/:keyId", auth.Admin, nil, s.revokeKey},

@@ -29,6 +29,7 @@ func (s *Server) createSession(c *gin.Context) (any, error) {
 	case !api.ValidMetadata(body.Metadata):
 		return nil, api.Invalid("metadata", api.WrongMetadata)
 	}
+	countFor(c, *body.UserID)
 	config, err := body.ContextConfig.check()
 	if err != nil {
 		return nil, err
@@ -184,6 +185,9 @@ func (s *Server) listSessions(c *gin.Context) (any, error) {
 	user, err := queryID(c, "userId", conversation.UserPrefix)
 	if err != nil {
 		return nil, err
+	}
+	if user != "" {
+		countFor(c, user)
 	}
 	found, err := s.Conversation.Store.Sessions(c.Request.Context(), api.Owner(principal(c)), conversation.SessionQuery{
 		UserID: user, Before: before, Limit: limit,

@@ -6,10 +6,14 @@
 //
 //   - Requests a minute and tokens a minute, by tier, for each owner ([DefaultTiers]). The store counts them, so these limits
 //     are valid over all nodes together.
+//   - Requests a minute and tokens a minute for each user of an owner ([User]), if the tier limits users to less than the owner.
+//     Otherwise, nothing is counted for users.
+//   - Frames a minute on WebSockets, for each API key ([FrameMeter]). A node takes leases of frames from the store, because one
+//     round trip for each frame would cost more than the frame.
 //   - 100 requests a day (UTC) for all test keys of an account together ([Day]). The count survives a restart.
 //   - 30 failed authentications a minute for each address ([Failures]). Each process counts them in its own memory. If the
 //     store counted them, each wrong key would cost a write, and somebody who guesses keys would overload the store.
-//   - Monthly figures ([TierLimits]). The usage report contains them, but nothing enforces them.
+//   - Monthly figures ([TierLimits]). The usage report contains them. Stores enforce only TokensPerMonth, and only on demand.
 //
 // # The rolling window
 //
@@ -33,9 +37,10 @@
 //
 // # The figures in a response
 //
-// [Decide] chooses one limit for the X-RateLimit headers. If limits refuse the request, it chooses the limit with the
-// longest wait. Otherwise it chooses requests a minute, or requests a day if fewer requests are left in the day. Reset is
-// the first time at which capacity becomes free: the oldest bucket leaves the window, or the day ends.
+// [Decide] chooses one limit of the owner for the X-RateLimit headers, never one of a user. If limits refuse the request, it
+// chooses the limit with the longest wait. Otherwise it chooses requests a minute, or requests a day if fewer requests are
+// left in the day. Reset is the first time at which capacity becomes free: the oldest bucket leaves the window, or the day
+// ends.
 //
 // # Clocks that go back
 //

@@ -28,7 +28,7 @@ func TestFailures_AdmitsThirtyAMinute(t *testing.T) {
 	}
 	for range 100 {
 		equal(t, "more failures", f.Record(noon+40, a),
-			Decision{Refused: ByFailures, Limit: 30, Reset: noon + 61, RetryAfter: 21})
+			Decision{Refused: ByFailures, RefusedLimit: 30, Limit: 30, Reset: noon + 61, RetryAfter: 21})
 	}
 	equal(t, "a failure of another address", f.Record(noon+40, other), Decision{Limit: 30, Remaining: 29, Reset: noon + 101})
 	equal(t, "a failure after the first one has left", f.Record(noon+61, a), Decision{Limit: 30, Remaining: 0, Reset: noon + 62})

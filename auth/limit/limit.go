@@ -5,10 +5,13 @@ type Kind uint8
 
 // The limits.
 const (
-	ByRequests Kind = iota + 1 // requests a minute, for an owner
-	ByDay                      // requests a day, for all test keys of an account
-	ByTokens                   // tokens a minute, for an owner
-	ByFailures                 // failed authentications a minute, for an address
+	ByRequests     Kind = iota + 1 // requests a minute, for an owner
+	ByDay                          // requests a day, for all test keys of an account
+	ByTokens                       // tokens a minute, for an owner
+	ByFailures                     // failed authentications a minute, for an address
+	ByUserRequests                 // requests a minute, for a user of an owner
+	ByUserTokens                   // tokens a minute, for a user of an owner
+	ByFrames                       // frames a minute that clients send on WebSockets, for an API key
 )
 
 // kinds holds the texts of each Kind.
@@ -18,10 +21,17 @@ var kinds = [...]struct{ name, unit string }{
 	ByDay:      {"requestsPerDay", "requests a day"},
 	ByTokens:   {"tokensPerMinute", "tokens a minute"},
 	ByFailures: {"failedAuthenticationsPerMinute", "failed authentications a minute"},
+
+	ByUserRequests: {"userRequestsPerMinute", "requests a minute for each user"},
+	ByUserTokens:   {"userTokensPerMinute", "tokens a minute for each user"},
+	ByFrames:       {"framesPerMinute", "frames a minute"},
 }
 
 // String returns the unit of the limit. Callers write it after a number, as in "60 requests a minute".
 func (k Kind) String() string { return kinds[k].unit }
+
+// ofUser reports whether the limit is one of a user.
+func (k Kind) ofUser() bool { return k == ByUserRequests || k == ByUserTokens }
 
 // Name returns the name of the limit in the errors that callers get. A limit of a tier has the same name in PARLEY_TIERS.
 func (k Kind) Name() string { return kinds[k].name }
@@ -44,6 +54,10 @@ type Decision struct {
 	Reset      Second // the value of X-RateLimit-Reset
 	RetryAfter int    // the value of Retry-After and retryAfter, in seconds; 0 if the request is admitted, else at least 1
 
+	// RefusedLimit is the figure of the limit Refused; 0 if the request is admitted. Limit differs from it if a limit of a user
+	// refuses the request, because the X-RateLimit headers always show the owner.
+	RefusedLimit int
+
 	// Reservation holds the tokens that the request has reserved. Settle it once, when the reply ends.
 	Reservation Reservation
 
@@ -57,25 +71,45 @@ func (d *Decision) Admitted() bool { return d.Refused == 0 }
 // Decide combines the states of several limits into one decision, which has the figures of one limit. If limits refuse the
 // request, Decide chooses the limit with the longest wait. After that wait, a retry is admitted unless other requests were
 // admitted before. If no limit refuses, Decide chooses the first state. But it chooses requests a day if that limit has
-// fewer requests left. Decide needs no Counters, so a store that counts in another way can also use it.
+// fewer requests left. The state of a user's limit can refuse the request, but its figures are never chosen; the first state
+// must not be one. Decide needs no Counters, so a store that counts in another way can also use it.
 func Decide(states ...Status) Decision {
 	if len(states) == 0 {
 		return Decision{}
 	}
-	shown, refused := states[0], Kind(0)
+	shown, longest := states[0], states[0]
 	for _, s := range states {
+		if s.Wait > longest.Wait {
+			longest = s
+		}
 		switch {
+		case s.By.ofUser():
 		case s.Wait > shown.Wait:
 			shown = s
 		case shown.Wait == 0 && s.By == ByDay && s.remaining() < shown.remaining():
 			shown = s
 		}
 	}
-	if shown.Wait > 0 {
-		refused = shown.By
+	d := Decision{Limit: shown.Limit, Remaining: shown.remaining(), Reset: shown.Reset}
+	d.refuse(longest)
+	return d
+}
+
+// RefuseTokens returns the decision about a turn that a limit of tokens refuses. s is the state of that limit, and d the
+// decision that has admitted the request. If the limit is one of a user, the result has the figures of d.
+func (d Decision) RefuseTokens(s Status) Decision {
+	if !s.By.ofUser() {
+		return Decide(s)
 	}
-	return Decision{
-		Refused: refused, Limit: shown.Limit, Remaining: shown.remaining(), Reset: shown.Reset, RetryAfter: shown.Wait,
+	refused := Decision{Limit: d.Limit, Remaining: d.Remaining, Reset: d.Reset}
+	refused.refuse(s)
+	return refused
+}
+
+// refuse makes d a refusal by the limit with the state s, if s has a wait.
+func (d *Decision) refuse(s Status) {
+	if s.Wait > 0 {
+		d.Refused, d.RefusedLimit, d.RetryAfter = s.By, s.Limit, s.Wait
 	}
 }
 
@@ -85,7 +119,8 @@ func (s Status) remaining() int { return max(0, s.Limit-s.Used) }
 type Request struct {
 	Limits TierLimits // the limits of the account's tier
 	Test   bool       // a test key made the request, so the request also counts in the day
-	Tokens int        // the number of tokens to reserve, for prompt and reply room; 0 to reserve none
+	Tokens int        // the number of tokens to reserve in the owner's window, for prompt and reply room; 0 to reserve none
+	User   *User      // the counts of the user for whom the request counts; nil for none
 }
 
 // Counters are the counts of one owner. They take 544 bytes without pointers. The zero value is empty. Counters are not
@@ -108,6 +143,9 @@ func (c *Counters) Admit(now Second, r Request) Decision {
 		return d
 	}
 	request, _ := c.Requests.Reserve(now, 1, r.Limits.RequestsPerMinute)
+	if most := r.userLimit(); most > 0 {
+		r.User.Requests.Take(now, 1, most)
+	}
 	tokens, _ := c.Tokens.Reserve(now, r.Tokens, r.Limits.TokensPerMinute)
 	var counted Day
 	if r.Test {
@@ -119,8 +157,8 @@ func (c *Counters) Admit(now Second, r Request) Decision {
 	return d
 }
 
-// Withdraw undoes Admit, for a request that has had no effect. It also empties the decision: after that, another Withdraw
-// has no effect, and Settle of its Reservation has no effect. The Withdraw of a refusal has no effect.
+// Withdraw undoes Admit, for a request without a User that has had no effect. It also empties the decision: after that,
+// another Withdraw has no effect, and Settle of its Reservation has no effect. The Withdraw of a refusal has no effect.
 func (c *Counters) Withdraw(now Second, d *Decision) {
 	c.Requests.Release(now, &d.request)
 	c.Tokens.Release(now, &d.Reservation)
@@ -138,9 +176,13 @@ func (c *Counters) Idle(now Second) bool {
 
 // decide returns the decision about a number of further requests (0 or 1) and r.Tokens further tokens. It counts nothing.
 func (c *Counters) decide(now Second, r Request, requests int) Decision {
-	var states [3]Status
+	var states [4]Status
 	states[0] = c.Requests.status(now, ByRequests, requests, r.Limits.RequestsPerMinute)
 	n := 1
+	if most := r.userLimit(); most > 0 {
+		states[n] = r.User.Requests.status(now, ByUserRequests, requests, most)
+		n++
+	}
 	if r.Test {
 		states[n] = Status{ByDay, TestKeyRequestsPerDay, c.Day.Used(now), c.Day.Reset(now), 0}
 		if requests > 0 {
@@ -163,11 +205,4 @@ func (w *Window) status(now Second, by Kind, n, limit int) Status {
 		wait = span
 	}
 	return Status{by, limit, w.Used(now), w.Reset(now), wait}
-}
-
-// CheckTokens returns the decision that only the limit of tokens a minute would make about a reservation. tokens is the
-// number of tokens to reserve. CheckTokens reserves nothing.
-func (c *Counters) CheckTokens(now Second, limits TierLimits, tokens int) Decision {
-	limit := limits.TokensPerMinute
-	return Decide(c.Tokens.status(now, ByTokens, capped(tokens, limit), limit))
 }

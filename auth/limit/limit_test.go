@@ -100,6 +100,9 @@ func TestAdmit_DecisionHasFiguresOfOneLimit(t *testing.T) {
 				equal(t, "the counters after a refusal", k, before)
 			}
 			got.request, got.day = Reservation{}, Day{}
+			if c.want.Refused != 0 {
+				c.want.RefusedLimit = c.want.Limit
+			}
 			equal(t, "the decision of Admit", got, c.want)
 		})
 	}
@@ -122,7 +125,7 @@ func TestAdmit_RandomRequests_MatchReferenceLedger(t *testing.T) {
 			if now/day != today {
 				daily, today = 0, now/day
 			}
-			ask := Request{figures, test, rapid.IntRange(0, 1_500).Draw(t, "n")}
+			ask := Request{Limits: figures, Test: test, Tokens: rapid.IntRange(0, 1_500).Draw(t, "n")}
 			reserve := min(ask.Tokens, figures.TokensPerMinute)
 			fits := requests.used(requests.tick(now)) < figures.RequestsPerMinute && (!test || daily < 100) &&
 				(reserve == 0 || tokens.used(tokens.tick(now))+reserve <= figures.TokensPerMinute)
@@ -187,7 +190,7 @@ func TestAdmit_ZeroLimit_Refused(t *testing.T) {
 func TestDecide_RefusalAndNearlyFullDay_ShowsRefusal(t *testing.T) {
 	tokens := Status{By: ByTokens, Limit: 100, Used: 50, Reset: noon + 9, Wait: 9}
 	requests, daily := Status{By: ByRequests, Limit: 60}, Status{By: ByDay, Limit: 100, Used: 99}
-	want := Decision{Refused: ByTokens, Limit: 100, Remaining: 50, Reset: noon + 9, RetryAfter: 9}
+	want := Decision{Refused: ByTokens, RefusedLimit: 100, Limit: 100, Remaining: 50, Reset: noon + 9, RetryAfter: 9}
 	equal(t, "the decision with ByDay before ByTokens", Decide(requests, daily, tokens), want)
 	equal(t, "the decision with ByDay after ByTokens", Decide(requests, tokens, daily), want)
 }

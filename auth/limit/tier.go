@@ -35,10 +35,23 @@ type TierLimits struct {
 	RequestsPerMinute int // 1 to MaxLimit
 	TokensPerMinute   int // 1 to MaxLimit
 
-	// The usage report of a calendar month (UTC) contains these figures. Parley does not enforce them: the operator decides
-	// what happens to a customer who exceeds them.
+	// UserRequestsPerMinute and UserTokensPerMinute limit each user of an account. 0 means the account's own limit, which is
+	// the default. See UserRequests.
+	UserRequestsPerMinute int
+	UserTokensPerMinute   int
+
+	// FramesPerMinute limits the frames that clients send on WebSockets with one API key, 1 to MaxLimit. 0 means no limit. No tier
+	// has 0. A chat page sends 3 frames for a message (subscribe, send, cancel), and one for each 25 s without traffic: less than
+	// 20 a minute. The smallest default is 1,200, so that a socket can subscribe to its 1,000 sessions again after a reconnect.
+	FramesPerMinute int
+
+	// The usage report of a calendar month (UTC) contains these figures. Parley enforces TokensPerMonth only if EnforceMonth is
+	// set. For the others, the operator decides what happens to a customer who exceeds them.
 	RequestsPerMonth int64
 	TokensPerMonth   int64
+
+	// EnforceMonth makes a send fail with a quota error if the account has used TokensPerMonth in the calendar month (UTC).
+	EnforceMonth bool
 
 	// The fields below are quotas: see the constants of type Quota. Each is at least 1. 0 means no limit. No tier has 0.
 
@@ -56,6 +69,8 @@ func (l *TierLimits) Quota(q Quota) int64 {
 		return l.ActiveSessions
 	case QuotaStoredBytes:
 		return l.StoredBytes
+	case QuotaTokensPerMonth:
+		return l.EnforcedTokens()
 	}
 	return 0
 }
@@ -68,6 +83,14 @@ const (
 	maxKeys = 100_000
 )
 
+// EnforcedTokens returns the number of tokens that an account may use in a calendar month (UTC); 0 for no limit.
+func (l *TierLimits) EnforcedTokens() int64 {
+	if l.EnforceMonth {
+		return l.TokensPerMonth
+	}
+	return 0
+}
+
 // Quota names a quota, in errors and in PARLEY_TIERS.
 type Quota string
 
@@ -77,7 +100,8 @@ const (
 	QuotaActiveSessions Quota = "activeSessions" // sessions of an owner that have not expired
 	// QuotaStoredBytes counts the bytes that an owner keeps: the content of messages (UTF-8), and the metadata (JSON) of
 	// messages and sessions. A reply counts when it has ended, so the quota never cuts a reply off.
-	QuotaStoredBytes Quota = "storedBytes"
+	QuotaStoredBytes    Quota = "storedBytes"
+	QuotaTokensPerMonth Quota = "tokensPerMonth" // tokens of a calendar month (UTC), if EnforceMonth is set
 )
 
 // Tiers holds the limits of each tier.
@@ -88,17 +112,17 @@ type Tiers struct{ free, pro, enterprise TierLimits }
 func DefaultTiers() Tiers {
 	return Tiers{
 		free: TierLimits{
-			RequestsPerMinute: 60, TokensPerMinute: 10_000,
+			RequestsPerMinute: 60, TokensPerMinute: 10_000, FramesPerMinute: 1_200,
 			RequestsPerMonth: 10_000, TokensPerMonth: 1_000_000,
 			ActiveSessions: 100, StoredBytes: 100_000_000, Keys: 1_000,
 		},
 		pro: TierLimits{
-			RequestsPerMinute: 300, TokensPerMinute: 100_000,
+			RequestsPerMinute: 300, TokensPerMinute: 100_000, FramesPerMinute: 6_000,
 			RequestsPerMonth: 500_000, TokensPerMonth: 50_000_000,
 			ActiveSessions: 5_000, StoredBytes: 5_000_000_000, Keys: 1_000,
 		},
 		enterprise: TierLimits{
-			RequestsPerMinute: 1_000, TokensPerMinute: 500_000,
+			RequestsPerMinute: 1_000, TokensPerMinute: 500_000, FramesPerMinute: 60_000,
 			RequestsPerMonth: 5_000_000, TokensPerMonth: 1_000_000_000,
 			ActiveSessions: 50_000, StoredBytes: 50_000_000_000, Keys: 1_000,
 		},
@@ -133,11 +157,27 @@ var tierFields = []struct {
 }{
 	{"requestsPerMinute", number(MaxLimit, func(l *TierLimits) *int { return &l.RequestsPerMinute })},
 	{"tokensPerMinute", number(MaxLimit, func(l *TierLimits) *int { return &l.TokensPerMinute })},
+	{"userRequestsPerMinute", number(MaxLimit, func(l *TierLimits) *int { return &l.UserRequestsPerMinute })},
+	{"userTokensPerMinute", number(MaxLimit, func(l *TierLimits) *int { return &l.UserTokensPerMinute })},
+	{"framesPerMinute", number(MaxLimit, func(l *TierLimits) *int { return &l.FramesPerMinute })},
 	{"requestsPerMonth", number(maxReported, func(l *TierLimits) *int64 { return &l.RequestsPerMonth })},
-	{"tokensPerMonth", number(maxReported, func(l *TierLimits) *int64 { return &l.TokensPerMonth })},
+	{string(QuotaTokensPerMonth), number(maxReported, func(l *TierLimits) *int64 { return &l.TokensPerMonth })},
 	{string(QuotaActiveSessions), number(maxReported, func(l *TierLimits) *int64 { return &l.ActiveSessions })},
 	{string(QuotaStoredBytes), number(maxReported, func(l *TierLimits) *int64 { return &l.StoredBytes })},
 	{string(QuotaKeys), number(maxKeys, func(l *TierLimits) *int64 { return &l.Keys })},
+	{"enforceMonth", readEnforceMonth},
+}
+
+func readEnforceMonth(d *json.Decoder, name string, l *TierLimits) error {
+	token, err := d.Token()
+	if err != nil {
+		return malformed(err)
+	}
+	var ok bool
+	if l.EnforceMonth, ok = token.(bool); !ok {
+		return fmt.Errorf("%s must be true or false", name)
+	}
+	return nil
 }
 
 // number returns a read function for tierFields. It accepts a whole number from 1 to most, and stores the number in field(l).

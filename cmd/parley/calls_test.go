@@ -207,7 +207,7 @@ type snippetRun struct {
 }
 
 // highLimits raises the rate limits, because the tests send requests without pauses.
-const highLimits = `PARLEY_TIERS={"pro":{"requestsPerMinute":10000,"tokensPerMinute":10000000}}`
+const highLimits = `PARLEY_TIERS={"pro":{"requestsPerMinute":10000,"framesPerMinute":1000000,"tokensPerMinute":10000000}}`
 
 // The test runs every snippet of the inspector against a real server. curl runs in a shell, JavaScript runs in Node with the
 // client.js of the server, and Go runs in its own module.

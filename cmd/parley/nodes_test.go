@@ -34,7 +34,7 @@ func newPair(t *testing.T, url string, model *wordsModel) *pair {
 	return p
 }
 
-const manyRequests = `{"pro":{"requestsPerMinute":1000000,"tokensPerMinute":100000000}}`
+const manyRequests = `{"pro":{"requestsPerMinute":1000000,"framesPerMinute":1000000,"tokensPerMinute":100000000}}`
 
 // start starts node i, or restarts it after its process has ended.
 func (p *pair) start(i int) { p.nodes[i].Store(serveIn(p.t, p.dir, p.env...)) }

@@ -34,7 +34,7 @@ func newTextModel(t *testing.T, pieces int) *textModel {
 func (m *textModel) env() []string {
 	return []string{"PARLEY_ADMIN_KEY=" + declaredKey, "OPENAI_BASE_URL=" + m.URL, "PARLEY_MODEL=texts",
 		"PARLEY_MODEL_FIRST_BYTE=1h", "PARLEY_MODEL_STALL=1h",
-		`PARLEY_TIERS={"pro":{"requestsPerMinute":100000,"tokensPerMinute":100000000}}`}
+		`PARLEY_TIERS={"pro":{"requestsPerMinute":100000,"framesPerMinute":1000000,"tokensPerMinute":100000000}}`}
 }
 
 // setReply sets the reply to a message.

@@ -44,7 +44,7 @@ type Error struct {
 	// may hold such a cursor for each of its sessions. So this error does not count towards the ten invalid frames that close
 	// a socket.
 	UnknownCursor bool
-	// Decision is the decision of the limit that refused the request. The X-RateLimit headers show it. If Decision is nil,
+	// Decision is the decision of the limits that refused the request. The X-RateLimit headers show it. If Decision is nil,
 	// these headers stay unchanged.
 	Decision *limit.Decision
 }
@@ -147,7 +147,7 @@ func Describe(err error) (e *Error, fault bool) {
 func Limited(d limit.Decision) *Error {
 	return &Error{
 		Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded",
-		Message:    "The limit of " + strconv.Itoa(d.Limit) + " " + d.Refused.String() + " is reached.",
+		Message:    "The limit of " + strconv.Itoa(d.RefusedLimit) + " " + d.Refused.String() + " is reached.",
 		Extra:      map[string]any{"limit": d.Refused.Name()},
 		RetryAfter: time.Duration(d.RetryAfter) * time.Second,
 		Decision:   &d,
@@ -159,10 +159,11 @@ var quotaTexts = map[limit.Quota]string{
 	limit.QuotaKeys:           "The account has %d of %d active keys. Revoke a key first.",
 	limit.QuotaActiveSessions: "The account has %d of %d active sessions. Delete a session first.",
 	limit.QuotaStoredBytes:    "The account stores %d of %d bytes, so the request does not fit. Delete a session or clear its messages first.",
+	limit.QuotaTokensPerMonth: "The account has used %d tokens in this calendar month, and may use %d. Wait for the next month.",
 }
 
 // quotaExceeded returns the error (429) for a request that a quota refused. It has no RetryAfter, because a quota does not
-// refill with time.
+// refill within a minute.
 func quotaExceeded(e *auth.QuotaError) *Error {
 	return &Error{
 		Status: http.StatusTooManyRequests, Code: "quota_exceeded", Message: fmt.Sprintf(quotaTexts[e.Quota], e.Used, e.Limit),

@@ -165,7 +165,7 @@ func (d *aiSDK) send(c *connection, id string, f sdkFrame) error {
 		withdraw()
 		return err
 	}
-	c.whenBegun(c.registry.Conversation.Begin(c.admission(ctx), c.owner, m), func(result turn.Result) {
+	c.whenBegun(c.registry.Conversation.Begin(c.admission(ctx, session), c.owner, m), func(result turn.Result) {
 		withdraw()
 		d.turnBegan(c, sub, result.Sent, result.Err)
 		if result.Sent != nil {

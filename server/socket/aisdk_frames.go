@@ -164,3 +164,11 @@ func inMessages(err error) error {
 	}
 	return err
 }
+
+func (d *aiSDK) refuse(c *connection, frame []byte, err error) {
+	id := ""
+	if f, malformed := parseSDKFrame(frame); malformed == nil {
+		id, _ = f.requestID()
+	}
+	d.sendError(c, id, err)
+}

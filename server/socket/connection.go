@@ -57,6 +57,7 @@ type connection struct {
 	transport net.Conn // the network connection of ws
 	writer    func()   // c.write; stored here, because each use of c.write as a value allocates
 	pingTimer *time.Timer
+	frames    *auth.SocketFrames
 	ctx       context.Context // done when the connection has ended; not used for reads and writes
 	cancelCtx context.CancelFunc
 	cancels   chan struct{} // holds an element for each running cancel
@@ -84,6 +85,8 @@ type dialect interface {
 	// handle handles one frame from the client. It reports whether the frame was valid; a valid request may still fail.
 	// Only the reader calls it.
 	handle(c *connection, frame []byte) (valid bool)
+	// refuse responds with err to a frame that a limit refuses, whatever the frame asks for.
+	refuse(c *connection, frame []byte, err error)
 	// writeEvent writes an event of a subscription. last reports whether this is the last event of the subscription. Only the
 	// writer calls it.
 	writeEvent(c *connection, sub *subscription, event stream.Event) (last bool, err error)
@@ -115,10 +118,11 @@ func newConnection(r *Registry, p auth.Principal, requestID string, speaks diale
 
 // start runs the connection in a goroutine of its own.
 func (c *connection) start(ws *websocket.Conn, transport net.Conn) {
-	c.ws, c.transport = ws, transport
+	c.ws, c.transport, c.frames = ws, transport, c.registry.Frames.Open(c.principal)
 	refused := c.registry.add(c)
 	go func() {
 		defer c.registry.remove(c)
+		defer c.frames.Close()
 		if refused != 0 {
 			c.close(refused)
 			return

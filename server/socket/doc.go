@@ -15,7 +15,8 @@
 //
 // Back pressure applies to requests: when maxOutbox (64) responses wait, the reader stops reading. A queued send never blocks
 // the reader. A cancel blocks the reader only while maxCancels (16) cancels of the socket are running. A socket may have
-// maxSubscriptions (1,000) subscriptions.
+// maxSubscriptions (1,000) subscriptions. All frames of a key count (auth.Frames). After a frame above the limit, the reader stops
+// for refusalPause.
 //
 // # Dialects
 //
@@ -31,6 +32,7 @@
 //
 //   - pingInterval, 25 s: below the idle timeouts of proxies. Two pings without a pong close the socket with 4408.
 //   - messageTimeout, 30 s: a message must be complete within this time after it has begun. Otherwise the socket closes with 4408.
+//   - refusalPause, 0.2 s: after a frame above the limit of frames, the reader reads no further frame for this time.
 //   - closeTimeout, 2 s: the time that a client has to answer a close frame.
 //   - revocationInterval, 0.4 s: the interval of key checks. A socket is closed (4401) within a second after its key was
 //     revoked. Its frames are refused at once.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 	"go.uber.org/goleak"
@@ -47,6 +48,21 @@ func (e *emptyConversation) EntriesFrom(context.Context, string, string, bool, i
 
 func (e *emptyConversation) IsLive(string) bool { return e.live }
 
+// windows is a store that only counts frames. All keys share one window.
+type windows struct {
+	auth.Store
+	mu     sync.Mutex
+	window limit.Window // guarded by mu
+	leases int          // guarded by mu; number of leases
+}
+
+func (w *windows) TakeFrames(_ context.Context, _ auth.Owner, _ string, take limit.FrameTake) (limit.FrameLease, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leases++
+	return w.window.Lease(time.Now(), take), nil
+}
+
 type validKeys struct{}
 
 func (validKeys) Revalidate(context.Context, auth.Principal) error { return nil }
@@ -63,9 +79,10 @@ type host struct {
 
 func newHost(t *testing.T, change func(*Options)) *host {
 	h := &host{t: t, conns: make(chan net.Conn), closed: make(chan struct{})}
+	limits, keys := auth.NewLimits(limit.DefaultTiers()), auth.NewKeys(&windows{}, auth.Options{})
 	options := Options{
 		Conversation: &emptyConversation{hub: stream.NewHub()}, Keys: validKeys{},
-		Admission: auth.NewLimits(limit.DefaultTiers()).Admission, Revocation: NewRevocationMonitor(validKeys{}.Revalidate), Log: slog.New(slog.DiscardHandler),
+		Admission: limits.Admission, Frames: keys.NewFrames(limits), Revocation: NewRevocationMonitor(validKeys{}.Revalidate), Log: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&options)

@@ -31,11 +31,22 @@ func (parleyV1) writeEvent(c *connection, sub *subscription, event stream.Event)
 	return event.Kind == stream.Deleted || event.Kind == stream.Expired, c.writeFrame(frame.Bytes)
 }
 
-func (p parleyV1) handle(c *connection, frame []byte) (valid bool) {
-	var head struct {
-		Type string `json:"type"`
-		ID   string `json:"id"`
+// frameHead holds the members that all frames of clients have.
+type frameHead struct {
+	Type string `json:"type"`
+	ID   string `json:"id"`
+}
+
+func (p parleyV1) refuse(c *connection, frame []byte, err error) {
+	var head frameHead
+	if json.Unmarshal(frame, &head) != nil || len(head.ID) > maxRequestID {
+		head.ID = ""
 	}
+	p.sendError(c, head.ID, err)
+}
+
+func (p parleyV1) handle(c *connection, frame []byte) (valid bool) {
+	var head frameHead
 	_ = json.Unmarshal(frame, &head) // the strict decoding below reports all errors
 	if len(head.ID) > maxRequestID {
 		p.sendError(c, "", api.Invalid("id", "must have at most 128 bytes"))
@@ -172,7 +183,7 @@ func (p parleyV1) send(c *connection, r wire.Send) error {
 	if m.Idempotency, err = api.SendIdempotency("idempotencyKey", r.IdempotencyKey, m); err != nil {
 		return err
 	}
-	c.whenBegun(c.registry.Conversation.Begin(c.admission(c.ctx), c.owner, m), func(result turn.Result) {
+	c.whenBegun(c.registry.Conversation.Begin(c.admission(c.ctx, r.SessionID), c.owner, m), func(result turn.Result) {
 		if result.Err != nil {
 			p.sendError(c, r.ID, result.Err)
 			return

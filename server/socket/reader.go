@@ -23,8 +23,14 @@ const messageTimeout = 30 * time.Second
 // client that does not read.
 const maxRequestID = 128
 
-// read reads the client's frames until the connection ends. An invalid frame gets an error. Ten invalid frames in a row close
-// the connection, because such a client is broken and would send more of them.
+// refusalPause is the time for which the reader stops after the limit of frames has refused a frame. So a flood of frames costs
+// almost nothing: the socket reads 5 frames a second, and TCP stops the client. The pause is short, because the reader also reads
+// the client's pongs, and because a client that waits for retryAfter should not find the socket still busy with refused frames.
+const refusalPause = 200 * time.Millisecond
+
+// read reads the client's frames until the connection ends. A frame above the limit of frames gets an error, and the reader pauses.
+// An invalid frame gets an error. Ten invalid frames in a row close the connection, because such a client is broken and would send
+// more of them.
 func (c *connection) read() {
 	for {
 		c.awaitOutboxSpace()
@@ -39,6 +45,11 @@ func (c *connection) read() {
 			c.close(wire.CloseInvalidUTF8)
 			return
 		}
+		if refused := c.frames.Take(); refused != nil {
+			c.dialect.refuse(c, frame, refused)
+			time.Sleep(refusalPause)
+			continue
+		}
 		if c.dialect.handle(c, frame) {
 			c.invalidFrames = 0
 		} else if c.invalidFrames++; c.invalidFrames >= wire.MaxInvalidFrames {
@@ -46,6 +57,15 @@ func (c *connection) read() {
 			return
 		}
 	}
+}
+
+// pinged counts a WebSocket ping of the client as a frame. Above the limit, the reader pauses before it answers. pinged returns true,
+// so every ping gets its pong.
+func (c *connection) pinged() bool {
+	if c.frames.Take() != nil {
+		time.Sleep(refusalPause)
+	}
+	return true
 }
 
 // readMessage waits for a message and returns it. If the message is not complete after messageTimeout, it closes the connection.
@@ -95,9 +115,12 @@ func storeContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), storeTimeout)
 }
 
-// admission returns ctx with a new admission. The admission counts a send as a request of the principal, as over REST.
-func (c *connection) admission(ctx context.Context) context.Context {
-	return auth.WithAdmission(ctx, c.registry.Admission(c.principal))
+// admission returns ctx with a new admission. The admission counts a send as a request of the principal and of the session's user,
+// as over REST.
+func (c *connection) admission(ctx context.Context, session string) context.Context {
+	a := c.registry.Admission(c.principal)
+	a.Subject = session
+	return auth.WithAdmission(ctx, a)
 }
 
 // describe returns the error that the client sees for err. If the server is at fault, it logs err.

@@ -46,7 +46,9 @@ type Options struct {
 	Conversation Conversation
 	Keys         Keys
 	// Admission returns a new admission of a principal. A send on a socket counts as a request, so it needs one.
-	Admission  func(auth.Principal) *auth.Admission
+	Admission func(auth.Principal) *auth.Admission
+	// Frames counts the frames that clients send.
+	Frames     *auth.Frames
 	Revocation *RevocationMonitor
 	// MaxSockets is the maximum number of open sockets; 0 means no limit.
 	MaxSockets int
@@ -74,10 +76,12 @@ func NewRegistry(options Options) *Registry {
 // are released.
 func (r *Registry) Upgrade(w http.ResponseWriter, request *http.Request, p auth.Principal, requestID string) {
 	hijacked := &hijacker{ResponseWriter: w}
+	var c *connection
 	ws, err := websocket.Accept(hijacked, request, &websocket.AcceptOptions{
 		Subprotocols:       protocols,
 		InsecureSkipVerify: true, // CheckHandshake has checked the origin
 		CompressionMode:    websocket.CompressionDisabled,
+		OnPingReceived:     func(context.Context, []byte) bool { return c.pinged() },
 	})
 	if err != nil {
 		r.Log.Debug("handshake failed", "requestId", requestID, "error", err)
@@ -88,7 +92,8 @@ func (r *Registry) Upgrade(w http.ResponseWriter, request *http.Request, p auth.
 	if ws.Subprotocol() == wire.AISDKProtocol {
 		speaks = new(aiSDK)
 	}
-	newConnection(r, p, requestID, speaks).start(ws, hijacked.conn)
+	c = newConnection(r, p, requestID, speaks)
+	c.start(ws, hijacked.conn)
 }
 
 // add registers a connection and returns 0. If it refuses the connection, it returns the close code instead. A refused

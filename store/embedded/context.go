@@ -48,7 +48,7 @@ func (s *Store) chargeEmbedding(ctx context.Context, found *conversation.Context
 	if a == nil || !embeds {
 		return nil
 	}
-	_, err := s.limits.reserve(a, tokens)
+	_, err := s.limits.reserve(a, found.Session.UserID, tokens)
 	return err
 }
 
@@ -155,35 +155,36 @@ func (r *reading) summary(at ref) (conversation.Summary, error) {
 // SaveSummary implements conversation.Store. It causes no sweep for the bytes of the old summary, because the old summary reveals
 // no more than the messages, which are still stored.
 func (s *Store) SaveSummary(ctx context.Context, owner conversation.Owner, sessionID, after string, summary conversation.Summary, usage conversation.Usage) error {
-	_, err := update(ctx, s, func(w *writing) (struct{}, error) {
-		return struct{}{}, w.saveSummary(ref{owner, sessionID}, after, &summary, &usage)
+	user, err := update(ctx, s, func(w *writing) (string, error) {
+		return w.saveSummary(ref{owner, sessionID}, after, &summary, &usage)
 	})
 	if err == nil {
-		s.limits.charge(owner, usage.Total)
+		s.limits.charge(userOf{owner, user}, usage.Total)
 	}
 	return err
 }
 
-func (w *writing) saveSummary(at ref, after string, summary *conversation.Summary, usage *conversation.Usage) error {
+// saveSummary stores a summary, and returns the user of the session.
+func (w *writing) saveSummary(at ref, after string, summary *conversation.Summary, usage *conversation.Usage) (user string, err error) {
 	session, err := w.session(at)
 	if err != nil {
-		return err
+		return "", err
 	}
 	before, err := w.summary(at)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if before.Last != after || summary.Last <= after || summary.Last <= session.Cleared {
-		return conversation.ErrStale
+		return "", conversation.ErrStale
 	}
 	if err := w.putSummary(at, summary); err != nil {
-		return err
+		return "", err
 	}
 	session.TokenUsage.Prompt += usage.Prompt
 	session.TokenUsage.Completion += usage.Completion
 	session.TokenUsage.Total += usage.Total
 	if err := w.putSession(at, &session); err != nil {
-		return err
+		return "", err
 	}
-	return w.count(at.owner, momentHour(w.now), conversation.UsageOfSummary(*usage))
+	return session.UserID, w.count(at.owner, momentHour(w.now), conversation.UsageOfSummary(*usage))
 }

@@ -65,6 +65,7 @@ type Store struct {
 	// owned by the committer
 	queues     map[ref]queue
 	usageSwept usage.Hour // hour in which old buckets of usage were last removed
+	months     months
 	scratch    writing
 }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"parley/auth"
-	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/window"
 	"parley/store/record"
@@ -23,7 +22,7 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	switch {
 	case !r.made:
 	case err != nil:
-		s.limits.release(owner, r.taken)
+		s.limits.release(r.taken)
 	default:
 		s.limits.hold(begun.Reply.ID, r.taken)
 	}
@@ -34,7 +33,7 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 type reservation struct {
 	admission *auth.Admission // nil if the request has no admission
 	made      bool
-	taken     limit.Reservation
+	taken     turnTokens
 }
 
 func (w *writing) beginTurn(ctx context.Context, at ref, turn *conversation.NewTurn, r *reservation) (conversation.TurnStart, error) {
@@ -105,19 +104,23 @@ func (w *writing) mayBegin(ctx context.Context, at ref, session *conversation.Se
 		w.refuse(at, turn.Waiter)
 		return other, false, err
 	}
-	if err := w.reserve(r, window.Estimate(config.MaxTokens, session.HistoryTokens, tokens)); err != nil {
+	if err := w.checkMonth(at.owner, r.admission); err != nil {
+		w.refuse(at, turn.Waiter)
+		return other, false, err
+	}
+	if err := w.reserve(r, session.UserID, window.Estimate(config.MaxTokens, session.HistoryTokens, tokens)); err != nil {
 		w.refuse(at, turn.Waiter)
 		return other, false, err
 	}
 	return other, true, nil
 }
 
-// reserve reserves the tokens of a turn. If the transaction runs again, it does not reserve the tokens twice.
-func (w *writing) reserve(r *reservation, tokens int) (err error) {
+// reserve reserves the tokens of a turn in a session of this user. If the transaction runs again, it does not reserve the tokens twice.
+func (w *writing) reserve(r *reservation, user string, tokens int) (err error) {
 	if r.admission == nil || r.made {
 		return nil
 	}
-	r.taken, err = w.store.limits.reserve(r.admission, tokens)
+	r.taken, err = w.store.limits.reserve(r.admission, user, tokens)
 	r.made = err == nil
 	return err
 }

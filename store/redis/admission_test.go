@@ -30,40 +30,60 @@ func unknownScript(name, text string) *script {
 	return &script{name: name, compiled: func() compiled { return compiled{text: text, digest: strings.Repeat("0", 40)} }}
 }
 
-// testTokens is an operation that calls one of the functions settle, charge and reserve in lua/lib/rate_window.lua.
+// testTokens is an operation that calls one of the functions settle and charge in lua/lib/rate_window.lua.
 const testTokens = `
 local key, a, b, c = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if ARGV[1] == 'settle' then settle(key, a, b, c) return 1 end
-if ARGV[1] == 'charge' then charge(key, a) return 1 end
-local taken, refused = reserve(key, a, b)
-return {taken or false, refused or false}`
+charge(key, a)
+return 1`
+
+// testReserve is an operation that calls reserve_tokens in lua/lib/admission.lua.
+const testReserve = `
+local account, refused, user = reserve_tokens(tonumber(ARGV[1]), ARGV[2])
+return {account or false, refused or false, user or false}`
 
 // newTestScript returns a script that runs operation, which is Lua code.
 func newTestScript(name, operation string, is property) *script {
 	return &script{name: name, is: is, compiled: sync.OnceValue(func() compiled { return compile(operation, is) })}
 }
 
-// pair holds the limits of an owner twice: in Redis (s), and in auth/limit (model). The methods admits,
-// reserves, settles and charges make the same call to Redis and to auth/limit. The time of both calls is now.
+// pair holds the limits of an owner, and of two of the owner's users, twice: in Redis (s), and in auth/limit (model, users and
+// frames). The methods admits, reserves, settles, charges and leases make the same call to Redis and to auth/limit. The time of both
+// calls is now.
 type pair struct {
 	t         *testing.T
 	s         *Store
 	principal auth.Principal
 	admit     *script
 	tokens    *script
+	reserve   *script
+	lease     *script
 
-	now   limit.Second
-	model limit.Counters
+	now    limit.Second
+	model  limit.Counters
+	users  map[string]*limit.User
+	frames limit.Window
+}
+
+// turnTokens are the tokens that a turn of a user has reserved.
+type turnTokens struct {
+	user string
+	limit.TurnTokens
 }
 
 func newPair(t *testing.T, mode string) *pair {
 	return &pair{
 		t: t, s: newStore(t), principal: auth.Principal{Account: newAccount(), Mode: mode},
-		admit:  atClock(t, "admit", source("admit.lua"), admits),
-		tokens: atClock(t, "tokens", testTokens, 0),
-		now:    limit.SecondOf(time.Now()) + 1000*24*3600, // keys expire by the server's clock, so now must be later
+		admit:   atClock(t, "admit", source("admit.lua"), admits),
+		tokens:  atClock(t, "tokens", testTokens, 0),
+		reserve: atClock(t, "reserve", testReserve, reserves),
+		lease:   atClock(t, "take_frames", source("take_frames.lua"), 0),
+		now:     limit.SecondOf(time.Now()) + 1000*24*3600, // keys expire by the server's clock, so now must be later
+		users:   map[string]*limit.User{"user_0000000000000001": {}, "user_0000000000000002": {}},
 	}
 }
+
+func (p *pair) tag() string { return ownerTag(p.principal.Owner()) }
 
 func (p *pair) run(sc *script, keys []string, args ...any) any {
 	p.t.Helper()
@@ -79,48 +99,67 @@ func (p *pair) same(what string, got, want any) {
 	}
 }
 
-func (p *pair) admits(f limit.TierLimits) {
+// admits admits a request for a user; "" for none.
+func (p *pair) admits(f limit.TierLimits, user string) {
 	p.t.Helper()
-	tag := ownerTag(p.principal.Owner())
-	a := &auth.Admission{Principal: p.principal, Limits: f}
-	keys, args := withAdmission(p.admit, a, tag, nil, nil)
+	a := &auth.Admission{Principal: p.principal, Limits: f, Subject: user}
+	keys, args := withAdmission(p.admit, a, p.tag(), nil, nil)
 	_, err := p.s.decide(p.t.Context(), p.admit, a, p.run(p.admit, keys, args...))
 	got, _ := a.Decision()
-	want := p.model.Admit(p.now, limit.Request{Limits: f, Test: p.principal.Mode == auth.Test})
+	want := p.model.Admit(p.now, limit.Request{Limits: f, Test: p.principal.Mode == auth.Test, User: p.users[user]})
 	shown := func(d limit.Decision) string {
-		return fmt.Sprint(d.Refused, d.Limit, d.Remaining, d.Reset, d.RetryAfter)
+		return fmt.Sprint(d.Refused, d.RefusedLimit, d.Limit, d.Remaining, d.Reset, d.RetryAfter)
 	}
 	p.same("the decision", shown(got), shown(want))
 	p.same("refused", err != nil, !want.Admitted())
 }
 
-func (p *pair) reserves(n, most int) limit.Reservation {
+// reserves reserves the tokens of a turn of a user. The request of the turn has been admitted before.
+func (p *pair) reserves(n int, f limit.TierLimits, user string) turnTokens {
 	p.t.Helper()
-	key := tokensKey(ownerTag(p.principal.Owner()))
-	f := limit.TierLimits{TokensPerMinute: most}
-	standing := p.model.CheckTokens(p.now, f, n)
-	want, ok := p.model.Tokens.Reserve(p.now, n, most)
-	parts, _ := p.run(p.tokens, []string{key}, "reserve", n, most, 0).([]any)
-	if !ok {
-		refused, err := tokensRefused(most, parts[1])
+	a := &auth.Admission{Principal: p.principal, Limits: f}
+	a.SetDecision(limit.Decision{Limit: 7, Remaining: 5, Reset: 3})
+	want, standing := p.model.ReserveTokens(p.now, f, p.users[user], n)
+	keys, args := withAdmission(p.reserve, a, p.tag(), nil, []any{n, user})
+	args[0] = "check" // atClock's scripts have no properties
+	parts := list(list(p.run(p.reserve, keys, args...))[1])
+	if standing.Wait > 0 {
+		refused, err := tokensRefused(a, parts[1])
 		must(p.t, err)
-		p.same("the refusal of a reservation", refused.Decision, standing)
-		return limit.Reservation{}
+		admitted, _ := a.Decision()
+		p.same("the refusal of a reservation", refused.Decision, admitted.RefuseTokens(standing))
+		return turnTokens{}
 	}
-	p.same("the reservation", parts[0], []any{int64(want.Second), int64(want.Tokens)})
-	return want
+	p.same("the reservation", parts[0], []any{int64(want.Owner.Second), int64(want.Owner.Tokens)})
+	if want.User.Tokens > 0 {
+		p.same("the reservation of the user", parts[2], []any{int64(want.User.Second), int64(want.User.Tokens)})
+	}
+	return turnTokens{user, want}
 }
 
-func (p *pair) settles(r limit.Reservation, used int) {
+func (p *pair) settles(r turnTokens, used int) {
 	p.t.Helper()
-	p.run(p.tokens, []string{tokensKey(ownerTag(p.principal.Owner()))}, "settle", int64(r.Second), r.Tokens, used)
-	p.model.Tokens.Settle(p.now, &r, used)
+	p.run(p.tokens, []string{tokensKey(p.tag())}, "settle", int64(r.Owner.Second), r.Owner.Tokens, used)
+	p.run(p.tokens, []string{userTokensKey(p.tag(), r.user)}, "settle", int64(r.User.Second), r.User.Tokens, used)
+	p.model.SettleTokens(p.now, p.users[r.user], &r.TurnTokens, used)
 }
 
 func (p *pair) charges(n int) {
 	p.t.Helper()
-	p.run(p.tokens, []string{tokensKey(ownerTag(p.principal.Owner()))}, "charge", n, 0, 0)
+	p.run(p.tokens, []string{tokensKey(p.tag())}, "charge", n, 0, 0)
 	p.model.Tokens.Charge(p.now, n)
+}
+
+// leases takes a lease of frames and gives back a part of the lease before.
+func (p *pair) leases(take limit.FrameTake) limit.Reservation {
+	p.t.Helper()
+	want := p.frames.Lease(time.Unix(int64(p.now), 0), take)
+	got := list(p.run(p.lease, []string{framesKey(p.tag(), "key_1")}, take.Limit, take.Want, int64(take.Back.Second), take.Back.Tokens))
+	p.same("the lease", []any{got[1], got[2], got[3]}, []any{want.Taken.Tokens, want.Wait, want.Life.Milliseconds()})
+	if want.Wait == 0 {
+		p.same("the second of the lease", got[0], int64(want.Taken.Second))
+	}
+	return want.Taken
 }
 
 // TestLimits_RandomCalls_SameAsAuthLimit makes the same random calls to Redis and to auth/limit. The clock also jumps back and
@@ -132,17 +171,28 @@ func TestLimits_RandomCalls_SameAsAuthLimit(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			mode := []string{auth.Live, auth.Test}[seed%2]
 			p := newPair(t, mode)
-			var open []limit.Reservation
+			var open []turnTokens
+			var lease limit.Reservation
 			for range 1200 {
 				p.now += limit.Second(clockStep(random))
-				most := []int{0, 1, 20, 1000, limit.MaxLimit + 5}[random.IntN(5)]
-				switch random.IntN(6) {
+				most := func() int { return []int{0, 1, 20, 1000, limit.MaxLimit + 5}[random.IntN(5)] }
+				f := limit.TierLimits{
+					RequestsPerMinute: most(), TokensPerMinute: most(), UserRequestsPerMinute: most(), UserTokensPerMinute: most(),
+				}
+				user := []string{"", "user_0000000000000001", "user_0000000000000002"}[random.IntN(3)]
+				switch random.IntN(7) {
 				case 0, 1, 2:
-					p.admits(limit.TierLimits{RequestsPerMinute: most})
+					p.admits(f, user)
 				case 3:
-					if r := p.reserves(1+random.IntN(600), most); r.Tokens > 0 {
+					if user == "" {
+						f.UserTokensPerMinute = 0 // each turn has a user
+					}
+					if r := p.reserves(1+random.IntN(600), f, user); r.Owner.Tokens > 0 {
 						open = append(open, r)
 					}
+				case 6:
+					lease.Tokens = random.IntN(lease.Tokens + 1)
+					lease = p.leases(limit.FrameTake{Limit: f.RequestsPerMinute, Want: 1 + random.IntN(64), Back: lease})
 				case 4:
 					if len(open) > 0 {
 						i := random.IntN(len(open))
@@ -182,7 +232,7 @@ func TestLimits_BurstAtMinuteBoundary_Refused(t *testing.T) {
 	admitted := func() (n int) {
 		for range 40 {
 			before := p.model.Requests.Used(p.now)
-			p.admits(limit.TierLimits{RequestsPerMinute: 20})
+			p.admits(limit.TierLimits{RequestsPerMinute: 20}, "")
 			n += p.model.Requests.Used(p.now) - before
 		}
 		return n
@@ -305,7 +355,7 @@ func TestReserveTokens_OverLimitOrKeyRevoked_Refused(t *testing.T) {
 	}
 	parts, err := reserve(6000)
 	must(t, err)
-	refused, err := tokensRefused(smallFigures.TokensPerMinute, parts[1])
+	refused, err := tokensRefused(a, parts[1])
 	must(t, err)
 	if d := refused.Decision; d.Refused != limit.ByTokens || d.Limit != 10_000 || d.Remaining != 4000 || d.RetryAfter < 1 {
 		t.Errorf("the refusal: %+v", d)

@@ -2,9 +2,12 @@ package redis
 
 import (
 	"context"
+	"strconv"
+	"strings"
 
 	"parley/auth"
 	"parley/auth/limit"
+	"parley/conversation"
 )
 
 // Both scripts run lua/admit.lua. admitScript checks the API key and counts the request. checkScript only checks the API key.
@@ -56,8 +59,26 @@ func withAdmission(sc *script, a *auth.Admission, tag string, keys []string, arg
 		}
 	}
 	front := []string{keyKey(tag, keyID), requestsKey(tag), tokensKey(tag), dayKey(tag)}
-	frontArgs := []any{action, secret, limits.RequestsPerMinute, limits.TokensPerMinute, day}
+	frontArgs := []any{action, secret, limits.RequestsPerMinute, limits.TokensPerMinute, day, userLimits(a, tag)}
 	return append(front, keys...), append(frontArgs, args...)
+}
+
+// userLimits returns the argument of an admission that holds the limits of users, and the user or the session of the request.
+func userLimits(a *auth.Admission, tag string) string {
+	if a == nil || !a.Limits.LimitsUsers() {
+		return ""
+	}
+	limitText := func(n int) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.Itoa(n)
+	}
+	user, session := a.Subject, ""
+	if strings.HasPrefix(user, conversation.SessionPrefix) {
+		user, session = "", sessionKey(tag, user)
+	}
+	return strings.Join([]string{limitText(a.Limits.UserRequests()), limitText(a.Limits.UserTokens()), user, session}, " ")
 }
 
 // decide splits the result of a script with an admission. It stores the admission's part in a, and returns the operation's part.
@@ -92,16 +113,21 @@ func (s *Store) decide(ctx context.Context, sc *script, a *auth.Admission, reply
 }
 
 // decisionOf returns the decision on a request. The slice figures holds three numbers for the limit of requests a minute: Used,
-// Reset and Wait of its Status. For a test key, three numbers for the limit of requests a day follow. decisionOf reports whether
-// the slice is valid.
+// Reset and Wait of its Status. For a test key, three numbers for the limit of requests a day follow. If the request counts for a
+// user, three numbers for the limit of requests a minute for each user follow. decisionOf reports whether the slice is valid.
 func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
 	all := []limit.Status{
 		{By: limit.ByRequests, Limit: a.Limits.RequestsPerMinute}, {By: limit.ByDay, Limit: limit.TestKeyRequestsPerDay},
+		{By: limit.ByUserRequests, Limit: a.Limits.UserRequests()},
 	}
-	if len(figures) != 3 && len(figures) != 6 {
+	if a.Principal.Mode != auth.Test {
+		all = append(all[:1], all[2])
+	}
+	n := len(figures) / 3
+	if len(figures)%3 != 0 || n < len(all)-1 || n > len(all) {
 		return limit.Decision{}, false
 	}
-	statuses := all[:len(figures)/3]
+	statuses := all[:n]
 	for i := range statuses {
 		status, ok := statusOf(statuses[i], figures[3*i:])
 		if !ok {
@@ -112,18 +138,22 @@ func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
 	return limit.Decide(statuses...), true
 }
 
-// tokensRefused returns the error for a turn that would exceed the limit of tokens a minute. The slice figures
-// holds Used, Reset and Wait of the limit, in the order in which reserve (lua/lib/rate_window.lua) returns them.
-func tokensRefused(perMinute int, figures any) (*auth.LimitError, error) {
-	all := list(figures)
+// tokensRefused returns the error for a turn that would exceed a limit of tokens a minute. The slice figures holds the second result
+// of reserve_tokens (lua/lib/admission.lua): Used, Reset and Wait of the limit and, for the limit of a user, "user".
+func tokensRefused(a *auth.Admission, figures any) (*auth.LimitError, error) {
+	all, refusing := list(figures), limit.Status{By: limit.ByTokens, Limit: a.Limits.TokensPerMinute}
+	if len(all) == 4 && text(all[3]) == "user" {
+		all, refusing = all[:3], limit.Status{By: limit.ByUserTokens, Limit: a.Limits.UserTokens()}
+	}
 	if len(all) != 3 {
 		return nil, errRecord
 	}
-	s, ok := statusOf(limit.Status{By: limit.ByTokens, Limit: perMinute}, all)
+	s, ok := statusOf(refusing, all)
 	if !ok {
 		return nil, errRecord
 	}
-	return &auth.LimitError{Decision: limit.Decide(s)}, nil
+	admitted, _ := a.Decision()
+	return &auth.LimitError{Decision: admitted.RefuseTokens(s)}, nil
 }
 
 // statusOf returns s with Used, Reset and Wait from the first three elements of figures. It reports whether these are numbers.

@@ -3,9 +3,12 @@ package redis
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"parley/auth"
 	"parley/conversation"
+	"parley/conversation/usage"
 	"parley/store/record"
 	"parley/stream"
 )
@@ -40,7 +43,7 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 		appendCounts([]any{
 			turn.SessionID, turn.Waiter, s.node, record.AppendMessage(nil, &message), message.TokensInPrompt(), string(turn.OnBusy),
 			conversation.RandomText(2 * randomLength), key, digest, appendIndexed(nil, &message),
-			message.StoredBytes(), auth.LimitsOf(ctx).StoredBytes,
+			message.StoredBytes(), auth.LimitsOf(ctx).StoredBytes, monthLimit(ctx),
 		}, &counted)...)
 	parts := list(reply)
 	if outcome(parts) != "queued" {
@@ -68,13 +71,23 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	return conversation.TurnStart{}, refusedTurn(ctx, parts)
 }
 
+// monthLimit returns the argument of the script that limits the tokens of the month; "" for no limit.
+func monthLimit(ctx context.Context) string {
+	limits := auth.LimitsOf(ctx)
+	if limits.EnforcedTokens() == 0 {
+		return ""
+	}
+	first, next := usage.Month(usage.HourOf(time.Now().UnixMilli()))
+	return fmt.Sprintf("%d %d %d", limits.EnforcedTokens(), first, next)
+}
+
 // refusedTurn returns the error for a turn that did not begin.
 func refusedTurn(ctx context.Context, parts []any) error {
 	switch why := outcome(parts); {
 	case why == "overflow" && len(parts) == 3:
 		return &conversation.OverflowError{CurrentTokens: int(integer(parts[1])), MaxTokens: int(integer(parts[2]))}
 	case why == "tokens" && len(parts) == 2:
-		refused, err := tokensRefused(auth.AdmissionOf(ctx).Limits.TokensPerMinute, parts[1])
+		refused, err := tokensRefused(auth.AdmissionOf(ctx), parts[1])
 		if err != nil {
 			return err
 		}

@@ -45,6 +45,9 @@ const (
 	// The first operation of a day that counts usage packs up to daysPackedByCount of the last daysSearched days. A usage report
 	// packs up to daysPackedByRead days. Redis takes 1.5 ms to pack a busy account's day.
 	daysPackedByCount, daysSearched, daysPackedByRead = 4, 32, 32
+	// The sum of a month's tokens is kept for monthKept after the hour of its last use. Then it is computed again from the counts of
+	// up to 31 days, which takes Redis a few milliseconds for a busy account.
+	monthKept = 24 * time.Hour
 	// Each hour has fieldsAnHour field numbers in a day's counts (lua/lib/usage.lua). usage.Field uses only some of them.
 	fieldsAnHour = 512
 	// Lua's numbers are doubles, which represent every whole number up to maxExact exactly.
@@ -106,6 +109,7 @@ func constants() []constant {
 		{"STORED_PERIODS", int(conversation.Lifetime/storedPeriod) + 1},
 		{"QUOTA_ACTIVE_SESSIONS", string(limit.QuotaActiveSessions)},
 		{"QUOTA_STORED_BYTES", string(limit.QuotaStoredBytes)},
+		{"QUOTA_TOKENS_PER_MONTH", string(limit.QuotaTokensPerMonth)},
 
 		{"ENDED_KEY_LIFETIME", milliseconds(auth.EndedKeyLifetime)},
 		{"MAX_ENDED_KEYS", auth.MaxEndedKeys},
@@ -119,6 +123,9 @@ func constants() []constant {
 		{"DAYS_SEARCHED", daysSearched},
 		{"REQUESTS_FIELD", fieldOf(usage.Bucket{Requests: 1})},
 		{"SESSION_TIME_FIELD", fieldOf(usage.Bucket{SessionTime: 1})},
+		{"PROMPT_TOKENS_FIELD", fieldOf(usage.Bucket{PromptTokens: 1})},
+		{"COMPLETION_TOKENS_FIELD", fieldOf(usage.Bucket{CompletionTokens: 1})},
+		{"MONTH_KEPT", int(monthKept.Seconds())},
 	}
 }
 

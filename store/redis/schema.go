@@ -27,6 +27,10 @@ import (
 //	                          them to TAG:ki and TAG:kx.
 //	TAG:requests      string  requests a minute: a window (lua/lib/rate_window.lua); expires 130 s after its last change
 //	TAG:tokens        string  tokens a minute: a window in the same format
+//	TAG:requests:<user>  string  requests a minute of one user, if the tier limits users; a window in the same format. The script
+//	                             composes the name: TAG:requests, a colon, and the user.
+//	TAG:tokens:<user>    string  tokens a minute of one user, likewise
+//	TAG:frames:<keyId>   string  frames a minute of one API key on WebSockets; a window in the same format
 //	TAG:day           string  requests of the test keys in a UTC day: the day's number and the count; expires a day after that day
 //
 // Sessions:
@@ -63,12 +67,16 @@ import (
 //	                             turn empties the journal and keeps it for 5 minutes.
 //	TAG:r:<sid>          string  the reservation of the session's unsettled turn (lua/lib/turn.lua). Expires an hour after the
 //	                             session, because a turn is settled even if its session is gone.
+//	TAG:ru:<sid>         string  the tokens that the same turn has reserved in the window of its user. Missing if users have no
+//	                             limit of their own. Expires like TAG:r:<sid>.
 //	TAG:v:<sid>          hash    each node that follows the session, with the end of its lease in milliseconds. Expires with the
 //	                             lease that was renewed last.
 //	TAG:void:<waiter>    string  a waiter that ResumeTurn has voided: a later BeginTurn of this waiter begins no turn. Expires
 //	                             after a minute.
 //	TAG:h:<day>          hash    counts of usage of a UTC day, numbered from 1970: field hour×512 + usage.Field. Expires 400 days
 //	                             after the day. A busy account's hour takes 3 KB.
+//	TAG:month            string  the tokens of this calendar month in the hours before the last send, if the tier enforces
+//	                             tokensPerMonth: first day of the month, hour of that send, tokens. Expires after a day.
 //	TAG:p:<day>          string  the packed counts of a day before yesterday (lua/lib/usage.lua). Expires like TAG:h:<day>.
 //
 // Keys without a tag, and channels:
@@ -124,14 +132,17 @@ func ownerOfTag(tag string) (conversation.Owner, bool) {
 	return owner, err == nil && tagOfOwner(owner) == tag
 }
 
-func accountKey(tag string) string    { return tag + ":account" }
-func keyListKey(tag string) string    { return tag + ":keys" }
-func keyIndexKey(tag string) string   { return tag + ":ki" }
-func keyEndsKey(tag string) string    { return tag + ":kx" }
-func keyKey(tag, keyID string) string { return tag + ":key:" + keyID }
-func requestsKey(tag string) string   { return tag + ":requests" }
-func tokensKey(tag string) string     { return tag + ":tokens" }
-func dayKey(tag string) string        { return tag + ":day" }
+func accountKey(tag string) string            { return tag + ":account" }
+func keyListKey(tag string) string            { return tag + ":keys" }
+func keyIndexKey(tag string) string           { return tag + ":ki" }
+func keyEndsKey(tag string) string            { return tag + ":kx" }
+func keyKey(tag, keyID string) string         { return tag + ":key:" + keyID }
+func requestsKey(tag string) string           { return tag + ":requests" }
+func tokensKey(tag string) string             { return tag + ":tokens" }
+func userRequestsKey(tag, user string) string { return tag + ":requests:" + user }
+func userTokensKey(tag, user string) string   { return tag + ":tokens:" + user }
+func framesKey(tag, keyID string) string      { return tag + ":frames:" + keyID }
+func dayKey(tag string) string                { return tag + ":day" }
 
 func sessionKey(tag, id string) string         { return tag + ":s:" + id }
 func messagesKey(tag, id string) string        { return tag + ":m:" + id }
@@ -146,9 +157,11 @@ func sessionRequestsKey(tag, id string) string { return tag + ":q:" + id }
 func storedKey(tag string) string              { return tag + ":b" }
 func journalName(tag, id, fence string) string { return tag + ":j:" + id + ":" + fence }
 func reservationKey(tag, id string) string     { return tag + ":r:" + id }
+func userReservationKey(tag, id string) string { return tag + ":ru:" + id }
 func followersKey(tag, id string) string       { return tag + ":v:" + id }
 func voidKey(tag, waiter string) string        { return tag + ":void:" + waiter }
 func countsKey(tag, day string) string         { return tag + ":h:" + day }
+func monthKey(tag string) string               { return tag + ":month" }
 func packedKey(tag, day string) string         { return tag + ":p:" + day }
 
 func pointerKey(hash auth.Hash) string { return "k:" + hashText(hash) }
@@ -178,6 +191,7 @@ var luaNames = []struct{ function, parameters, result string }{
 	{"key_index_key", "", keyIndexKey("<TAG>")},
 	{"key_ends_key", "", keyEndsKey("<TAG>")},
 	{"tokens_key", "", tokensKey("<TAG>")},
+	{"user_tokens_key", "user", userTokensKey("<TAG>", "<user>")},
 	{"session_key", "id", sessionKey("<TAG>", "<id>")},
 	{"messages_key", "id", messagesKey("<TAG>", "<id>")},
 	{"index_key", "id", indexKey("<TAG>", "<id>")},
@@ -191,9 +205,11 @@ var luaNames = []struct{ function, parameters, result string }{
 	{"stored_key", "", storedKey("<TAG>")},
 	{"journal_key", "id, fence", journalName("<TAG>", "<id>", "<fence>")},
 	{"reservation_key", "id", reservationKey("<TAG>", "<id>")},
+	{"user_reservation_key", "id", userReservationKey("<TAG>", "<id>")},
 	{"followers_key", "id", followersKey("<TAG>", "<id>")},
 	{"void_key", "waiter", voidKey("<TAG>", "<waiter>")},
 	{"counts_key", "day", countsKey("<TAG>", "<day>")},
+	{"month_key", "", monthKey("<TAG>")},
 	{"packed_key", "day", packedKey("<TAG>", "<day>")},
 	{"inbox_channel", "node", inboxChannel("<node>")},
 	{"follower_word", "id, node", followerWord("<id>", "<node>")},

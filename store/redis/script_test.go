@@ -21,7 +21,7 @@ var allScripts = []*script{
 	getMessageScript, getMessagesScript, getSessionScript, getUsageScript, heartbeatScript, journalScript, leaveQueueScript,
 	listKeysScript, listMessagesScript, listSessionsScript, pingScript, pollScript, putTicketScript, removeNodeScript, removePointerScript,
 	resumeTurnScript, revokeKeyScript, rotateKeyScript, saveSummaryScript, setPointerScript, setTierScript, setVectorsScript,
-	stopReplyScript, takeTicketScript, touchKeyScript,
+	stopReplyScript, takeFramesScript, takeTicketScript, touchKeyScript, userUseScript,
 }
 
 // luaFiles returns the names of the Lua files in a folder below lua, without the extension.
@@ -84,7 +84,7 @@ var luaGlobals = []string{
 
 // maxTyped is the largest number that Lua code may contain, for example as an index in ARGV. Larger numbers are limits and times,
 // which must come from Go. luaUnits lists the exceptions.
-const maxTyped = 13
+const maxTyped = 14
 
 var luaUnits = []string{"24", "1000"} // hours of a day, milliseconds of a second
 

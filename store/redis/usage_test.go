@@ -124,3 +124,35 @@ func sizeOf(t *testing.T, s *Store, owner conversation.Owner) float64 {
 	}
 	return float64(all) / (1 << 20)
 }
+
+// TestMonthTokens_EqualsReport counts the tokens of a month of a busy account in the script, with and without packed days, and at
+// hours that follow each other.
+func TestMonthTokens_EqualsReport(t *testing.T) {
+	s, owner, now := newStore(t), newOwner(), usage.HourOf(time.Now().UnixMilli())
+	tag := tagOfOwner(owner)
+	fillYear(t, s, tag, now)
+	tokens := atClock(t, "month", "return {int(month_tokens(tonumber(ARGV[1]), tonumber(ARGV[2])))}", 0)
+	check := func(what string, at usage.Hour) {
+		t.Helper()
+		first, next := usage.Month(at)
+		args := []any{int64(first), int64(next), int64(at) * 3600}
+		reply, err := s.send(t.Context(), tokens, []string{sessionKey(tag, "session_0000000000000000")}, nil, args)
+		must(t, err)
+		used, err := s.Usage(t.Context(), owner, first, at+1)
+		must(t, err)
+		want := usage.ReportOf(used.Hours, usage.Owned{}, usage.Limits{}).Tokens.Used
+		if want == 0 {
+			t.Error("the report has no tokens")
+		}
+		same(t, what, text(list(reply)[0]), strconv.FormatInt(want, 10))
+	}
+	check("the first call", now-2)
+	check("the same hour", now-2)
+	check("two hours later", now)
+	for range 2 { // a year has more days than one call packs
+		_, err := s.Usage(t.Context(), owner, now-62*24, now+1)
+		must(t, err)
+	}
+	must(t, s.db.Del(t.Context(), monthKey(tag)).Err())
+	check("packed days, after the stored sum has expired", now)
+}

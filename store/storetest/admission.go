@@ -27,6 +27,11 @@ func admissionTests() []test {
 		{"queued turn of a revoked key is refused", beginWithDeadKey},
 		{"turn reserves and settles tokens", beginReserves},
 		{"refused turns reserve no tokens", refusalsReserveNothing},
+		{"user at the limit of requests does not stop other users", admitByUser},
+		{"users without limits of their own are not counted", admitWithoutUserLimits},
+		{"user at the limit of tokens does not stop other users", beginByUser},
+		{"lease of frames comes from one window per key", leaseFrames},
+		{"tokens of the month are enforced", enforceMonth},
 	}
 }
 

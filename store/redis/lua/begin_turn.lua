@@ -5,7 +5,10 @@
 -- ARGV[5] the message's tokens in a prompt
 -- ARGV[6] what to do if the session is busy: 'enqueue', 'reject' or 'interrupt' · ARGV[7] random characters for two ids
 -- ARGV[8] idempotency key, '' for none · ARGV[9] digest of the request · ARGV[10] the message's record in the index
--- ARGV[11] the message's bytes in the quota storedBytes · ARGV[12] the quota, '0' for no limit · ARGV[13…] counts of usage
+-- ARGV[11] the message's bytes in the quota storedBytes · ARGV[12] the quota, '0' for no limit
+-- ARGV[13] '' if the tokens of a calendar month are not limited. Else three numbers, separated by spaces: the limit, the first hour
+--   of this month, and the first hour of the next month
+-- ARGV[14…] counts of usage
 -- Result: one of
 --   {'begun', …}                          the result of turn_view
 --   {'replayed', message, reply}          ids of the turn that the same request began before
@@ -15,8 +18,9 @@
 --   {'gone'}                              no such session
 --   {'void'}                              resume_turn.lua has voided the waiter
 --   {'overflow', tokens, window}          the prompt would not fit the window
---   {'quota', name, used part}            the message does not fit the quota of stored bytes
---   {'tokens', {used, reset, wait}}       the limit of tokens a minute is exceeded
+--   {'quota', name, used part}            the message does not fit the quota of stored bytes, or the account has used its tokens
+--                                         of the month
+--   {'tokens', {used, reset, wait}}       the limit of tokens a minute is exceeded; a fourth element, 'user', if it is the user's
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end
 local waiter, tokens, request = ARGV[2], tonumber(ARGV[5]), ARGV[8]
@@ -44,8 +48,16 @@ if not stored_fits(stored, bytes, ARGV[12]) then
   leave(s, waiter)
   return {'quota', QUOTA_STORED_BYTES, stored.total}
 end
+if ARGV[13] ~= '' then
+  local most, first, following = string.match(ARGV[13], '^(%d+) (%d+) (%d+)$')
+  local used = month_tokens(tonumber(first), tonumber(following))
+  if used >= tonumber(most) then
+    leave(s, waiter)
+    return {'quota', QUOTA_TOKENS_PER_MONTH, used}
+  end
+end
 local prompt = math.min(s.htokens + tokens, budget(s.window)) + PROMPT_OVERHEAD
-local reserved, refused = reserve_tokens(prompt + reply_room(s.window))
+local reserved, refused, of_user = reserve_tokens(prompt + reply_room(s.window), s.user)
 if not reserved then
   leave(s, waiter)
   return {'tokens', refused}
@@ -62,9 +74,9 @@ message_add(s, s.asked, tokens, at, ARGV[4])
 index_add(s, s.asked, ARGV[10], '')
 redis.call('PEXPIREAT', messages_key(s.id), int(s.expires))
 redis.call('SET', journal_key(s.id, s.fence), '', 'PXAT', int(s.expires))
-reservation_save(s, reserved[1], reserved[2], prompt)
+reservation_save(s, reserved, of_user, prompt)
 remember(s, request, ARGV[9])
-count_usage(at, counts_from(ARGV, 13))
+count_usage(at, counts_from(ARGV, 14))
 if at > last then count_usage(s.created, {SESSION_TIME_FIELD, at - last}) end
 turn_taken(s, request)
 notify_followers(s.id)

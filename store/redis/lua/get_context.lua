@@ -3,13 +3,13 @@
 -- KEYS[1] the session
 -- ARGV[1] the session's id · ARGV[2] tokens of the new message
 -- Result: {session_view, the live reply (lib/messages.lua) or '', results of context_view} · 'gone' no such session
---   {'tokens', {used, reset, wait}} the limit of tokens a minute is exceeded
+--   {'tokens', …} as in begin_turn.lua: a limit of tokens a minute is exceeded
 local s = session_at(ARGV[1])
 if not s then return 'gone' end
 local tokens = tonumber(ARGV[2])
 local messages, indexed, vectors, last, summary = context_view(s, '+', s.htokens + tokens + MESSAGE_OVERHEAD)
 if #vectors > 0 then
-  local reserved, refused = reserve_tokens(tokens)
+  local reserved, refused = reserve_tokens(tokens, s.user)
   if not reserved then return {'tokens', refused} end
 end
 return {session_view(s), s.live and live_member(s) or '', messages, indexed, vectors, last, summary}

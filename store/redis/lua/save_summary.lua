@@ -1,4 +1,5 @@
--- Replaces a session's summary by a new summary that was made from it, and counts the usage of the model call.
+-- Replaces a session's summary by a new summary that was made from it, and counts the usage of the model call. The tokens
+-- also count for the session's user if the user has a window of tokens, which exists only if users have a limit.
 -- KEYS[1] the session
 -- ARGV[1] the session's id · ARGV[2] last message of the old summary, '' for none · ARGV[3] last message of the new summary
 -- ARGV[4] text of the new summary · ARGV[5] figures of the new summary
@@ -15,5 +16,6 @@ s.prompt, s.completion, s.total = s.prompt + tonumber(ARGV[6]), s.completion + t
 session_save(s, 'prompt', 'completion', 'total')
 count_usage(now, counts_from(ARGV, 9))
 charge(tokens_key(), tonumber(ARGV[8]))
+if redis.call('EXISTS', user_tokens_key(s.user)) == 1 then charge(user_tokens_key(s.user), tonumber(ARGV[8])) end
 notify_followers(s.id)
 return 'saved'

@@ -2,14 +2,20 @@
 -- turns the operation into a function. The function gets the KEYS and ARGV that follow those listed here.
 -- Defines: admitted, reserve_tokens.
 --
+-- If the tier limits users to less than the account, a request also counts in the windows of its user.
+--
 -- KEYS[1] record of the API key · KEYS[2] window of requests · KEYS[3] window of tokens · KEYS[4] test keys' requests of a day
 -- ARGV[1] '' do nothing; 'check' check the API key; 'count' check the API key, and count the request
 -- ARGV[2] hash of the secret; '' for the API key from the configuration, which always works
 -- ARGV[3] limit of requests a minute · ARGV[4] limit of tokens a minute · ARGV[5] limit of requests a day; '' if not a test key
+-- ARGV[6] '' if the tier does not limit users to less than the account. Else four values, separated by spaces: limit of requests
+--   a minute for each user, limit of tokens a minute for each user ('' if the account's limit suffices), the user for whom the
+--   request counts ('' if not known), key of a session of that user ('' for none)
 -- Result: {admission, result of the operation}. admission is one of
 --   {'none'}                        no request was counted
 --   {'key'}                         the API key does not work; the operation did not run
---   {'admitted', used, reset, wait} of the limit of requests a minute; for a test key, then of the limit of requests a day
+--   {'admitted', used, reset, wait} of the limit of requests a minute; for a test key, then of the limit of requests a day; then,
+--                                   if the request counts for a user, of the limit of requests a minute for each user
 --   {'refused', …}                  the same figures; the operation did not run
 
 -- Reports whether a secret works for an API key now. key is the name of the API key's record, secret the hash of the secret.
@@ -50,29 +56,61 @@ local function admit()
     d = day_at(KEYS[4])
     if d.count >= tonumber(ARGV[5]) then day_wait = (d.number + 1) * DAY_SECONDS - second end
   end
+  local u, user_wait = nil, 0
+  if ARGV[6] ~= '' then
+    local limit, user, session = string.match(ARGV[6], '^(%d*) %d* (%S*) (%S*)$')
+    if session ~= '' then user = redis.call('HGET', session, 'user') end
+    if limit ~= '' and user and user ~= '' then
+      u = window_at(KEYS[2] .. ':' .. user)
+      user_wait = window_wait(u, 1, tonumber(limit))
+    end
+  end
   local decision = 'refused'
-  if wait == 0 and day_wait == 0 then
+  if wait == 0 and day_wait == 0 and user_wait == 0 then
     decision = 'admitted'
     window_add(w, 1)
+    if u then window_add(u, 1) end
     if d then d.count, d.changed = d.count + 1, true end
   end
   window_save(w)
   if decision == 'admitted' then count_usage(now, {REQUESTS_FIELD, 1}) end
-  if not d then return {decision, w.total, window_reset(w), wait} end
-  day_save(d)
-  return {decision, w.total, window_reset(w), wait, d.count, (d.number + 1) * DAY_SECONDS, day_wait}
+  local result = {decision, w.total, window_reset(w), wait}
+  if d then
+    day_save(d)
+    result[5], result[6], result[7] = d.count, (d.number + 1) * DAY_SECONDS, day_wait
+  end
+  if u then
+    window_save(u)
+    local n = #result
+    result[n + 1], result[n + 2], result[n + 3] = u.total, window_reset(u), user_wait
+  end
+  return result
 end
 
--- Reserves tokens in the account's window of tokens a minute, and returns the results of reserve. Without an admission, it
--- reserves nothing. Call it after every check that can refuse the request.
-local function reserve_tokens(tokens)
+-- Reserves tokens in the window of tokens a minute of the account and, if users have a limit, also in the window of the user.
+-- Returns the two results of reserve and, if it has reserved tokens of the user, their reservation. If the user's limit refuses,
+-- the second result has a fourth element, 'user'. Without an admission, it reserves nothing. Call it after every check that can
+-- refuse the request.
+local function reserve_tokens(tokens, user)
   if ARGV[1] == '' then return {0, 0} end
-  return reserve(KEYS[3], tokens, tonumber(ARGV[4]))
+  local limit = string.match(ARGV[6], '^%d* (%d+)')
+  if not limit or not user then return reserve(KEYS[3], tokens, tonumber(ARGV[4])) end
+  local key = KEYS[3] .. ':' .. user
+  local of_user, refused = reserve(key, tokens, tonumber(limit))
+  if refused then return nil, {refused[1], refused[2], refused[3], 'user'} end
+  local of_account
+  of_account, refused = reserve(KEYS[3], tokens, tonumber(ARGV[4]))
+  if refused then -- subtract the user's tokens again
+    local w = window_at(key)
+    window_set(w, of_user[1] % WINDOW_SPAN, window_count(w, of_user[1] % WINDOW_SPAN) - of_user[2])
+    window_save(w)
+  end
+  return of_account, refused, of_user
 end
 
 -- Admits the request and runs the operation. If it refuses the request, the operation does not run.
 local function admitted(operation)
   local admission = admit()
   if admission[1] == 'key' or admission[1] == 'refused' then return {admission} end
-  return {admission, operation({unpack(KEYS, 5)}, {unpack(ARGV, 6)})}
+  return {admission, operation({unpack(KEYS, 5)}, {unpack(ARGV, 7)})}
 end

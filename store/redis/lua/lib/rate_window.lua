@@ -1,6 +1,6 @@
 -- This library counts requests and tokens in rolling windows of a minute. The functions do the same as those of limit.Window
 -- (auth/limit/window.go), step by step. TestLimits_RandomCalls_SameAsAuthLimit compares the two implementations.
--- Defines: window_at, window_add, window_wait, window_reset, window_save, reserve, settle, charge.
+-- Defines: bounded, window_count, window_set, window_at, window_add, window_give_back, window_wait, window_reset, window_save, reserve, settle, charge.
 --
 -- A window is stored as a string: newest and shift (doubles), total and WINDOW_SPAN counts (32 bits each). The string expires
 -- WINDOW_KEPT seconds after its last change, when all its counts are too old to matter.
@@ -71,6 +71,14 @@ local function window_add(w, n)
   if n > 0 then window_set(w, w.newest % WINDOW_SPAN, window_count(w, w.newest % WINDOW_SPAN) + n) end
 end
 
+-- Subtracts n from the count of second s, by the window's clock. If that second has left the window, it does nothing.
+local function window_give_back(w, s, n)
+  if s < math.max(0, w.newest - WINDOW_REACH) or s > w.newest or n <= 0 then return end
+  local i = s % WINDOW_SPAN
+  local counted = window_count(w, i)
+  if counted > 0 then window_set(w, i, counted - math.min(n, counted)) end
+end
+
 -- Returns the number of seconds until the window has room for n more. It returns 0 if n fits now, and WINDOW_SPAN if n alone
 -- exceeds the limit.
 local function window_wait(w, n, limit)
@@ -117,10 +125,8 @@ local function settle(key, at, reserved, used)
   local w = window_at(key)
   if used > reserved then
     window_add(w, used - reserved)
-  elseif at >= math.max(0, w.newest - WINDOW_REACH) and at <= w.newest then
-    local counted = window_count(w, at % WINDOW_SPAN)
-    local back = math.min(reserved - math.max(0, used), counted)
-    if back > 0 then window_set(w, at % WINDOW_SPAN, counted - back) end
+  else
+    window_give_back(w, at, reserved - math.max(0, used))
   end
   window_save(w)
 end

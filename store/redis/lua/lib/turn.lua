@@ -5,31 +5,44 @@
 -- the second and tokens of the reservation, the estimated tokens of the prompt, the node, and the waiter. A session has at most
 -- one reservation: that of its live turn, or of the turn that was live when the session was deleted or expired. So
 -- find_orphan.lua finds a turn by its session.
+--
+-- If the turn has also reserved tokens of its user, these have a second key beside it, because nodes of earlier versions read the
+-- first. The second key holds the reply, the user, and the second and tokens of the reservation.
 
--- Stores the reservation of a session's live turn. at is the second of the reservation, estimate the estimated tokens of the
--- prompt.
-local function reservation_save(s, at, tokens, estimate)
+-- Stores the reservation of a session's live turn. of_account and of_user are {second, tokens}; of_user is nil if the turn has
+-- reserved no tokens of the user. estimate is the estimated tokens of the prompt.
+local function reservation_save(s, of_account, of_user, estimate)
+  local expires = int(s.expires + RESERVATION_OUTLIVES)
   redis.call('SET', reservation_key(s.id),
-    table.concat({s.live, int(s.fence), int(at), int(tokens), int(estimate), s.node, s.waiter}, ' '),
-    'PXAT', int(s.expires + RESERVATION_OUTLIVES))
+    table.concat({s.live, int(s.fence), int(of_account[1]), int(of_account[2]), int(estimate), s.node, s.waiter}, ' '),
+    'PXAT', expires)
+  if of_user then
+    local record = {s.live, s.user, int(of_user[1]), int(of_user[2])}
+    redis.call('SET', user_reservation_key(s.id), table.concat(record, ' '), 'PXAT', expires)
+  end
 end
 
--- Returns the reservation of a session's unsettled turn, or nil if there is none.
+-- Returns the reservation of a session's unsettled turn, or nil if there is none. Also returns the stored text of the reservation
+-- of its user's tokens, or nil.
 local function reservation_at(id)
-  local stored = redis.call('GET', reservation_key(id))
+  local stored, of_user = unpack(redis.call('MGET', reservation_key(id), user_reservation_key(id)))
   if not stored then return nil end
   local reply, fence, at, tokens, estimate, node, waiter = string.match(stored, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%S*) (.*)$')
   return {reply = reply, fence = tonumber(fence), second = tonumber(at), tokens = tonumber(tokens), estimate = tonumber(estimate),
-    node = node, waiter = waiter}
+    node = node, waiter = waiter}, of_user
 end
 
 -- Settles a turn: replaces the turn's reservation by the tokens that were used, and counts the turn's usage. Returns false and
 -- does nothing if the turn was settled before.
 local function settle_turn(id, fence, reply, used, counts)
-  local r = reservation_at(id)
+  local r, of_user = reservation_at(id)
   if not r or r.reply ~= reply or r.fence ~= fence then return false end
-  redis.call('DEL', reservation_key(id))
+  redis.call('DEL', reservation_key(id), user_reservation_key(id))
   settle(tokens_key(), r.second, r.tokens, used)
+  if of_user then
+    local of, user, at, tokens = string.match(of_user, '^(%S+) (%S+) (%d+) (%d+)$')
+    if of == reply then settle(user_tokens_key(user), tonumber(at), tonumber(tokens), used) end -- else of an earlier turn
+  end
   count_usage(now, counts)
   return true
 end

@@ -1,6 +1,6 @@
 -- This library stores counts of usage (conversation/usage). The counts of a day are a hash: the field is hour × FIELDS_AN_HOUR +
 -- usage.Field.
--- Defines: count_usage, counts_from, last_packable_day, pack_day.
+-- Defines: count_usage, counts_from, month_tokens, last_packable_day, pack_day.
 --
 -- Operations add counts to today or, because a session lives for 24 hours, to yesterday. pack_day packs the counts of an older
 -- day into a string, which takes a twentieth of the memory. Scripts return the string to Go unchanged. If the clock is set back,
@@ -74,4 +74,41 @@ local function counts_from(arguments, i)
   local counts = {}
   for j = i, #arguments do counts[j - i + 1] = tonumber(arguments[j]) end
   return counts
+end
+
+-- Returns the tokens that count in the hours from … to-1 of a day.
+local function day_tokens(day, from, to)
+  local fields, sum = {}, 0
+  for hour = from - 24 * day, to - 1 - 24 * day do
+    fields[#fields + 1] = hour * FIELDS_AN_HOUR + PROMPT_TOKENS_FIELD
+    fields[#fields + 1] = hour * FIELDS_AN_HOUR + COMPLETION_TOKENS_FIELD
+  end
+  for _, n in ipairs(redis.call('HMGET', counts_key(day), unpack(fields))) do sum = sum + (tonumber(n) or 0) end
+  local packed = day <= last_packable_day() and redis.call('GET', packed_key(day))
+  if not packed then return sum end
+  local wanted, list, field = {}, cmsgpack.unpack(packed), 0
+  for _, f in ipairs(fields) do wanted[f] = true end
+  for i = 1, #list, 2 do
+    field = field + list[i]
+    if wanted[field] then sum = sum + list[i + 1] end
+  end
+  return sum
+end
+
+-- Returns the tokens that count in this calendar month (UTC), which begins with the hour first. next is the first hour of the next
+-- month. The sum of the hours before this one is stored: first hour of the month, this hour, sum. So a call reads the counts of this
+-- hour, and the first call of an hour those of the hours since. Only the first call after MONTH_KEPT seconds reads up to 31 days.
+local function month_tokens(first, next)
+  local this = math.floor(now / HOUR)
+  if this >= next then first = next end -- the clock of the node that has computed the hours is behind
+  local from, sum = first, 0
+  local month, hour, tokens = string.match(redis.call('GET', month_key()) or '', '^(%d+) (%d+) (%d+)$')
+  if tonumber(month) == first and tonumber(hour) <= this then from, sum = tonumber(hour), tonumber(tokens) end
+  if from < this then
+    for day = math.floor(from / 24), math.floor((this - 1) / 24) do
+      sum = sum + day_tokens(day, math.max(from, 24 * day), math.min(this, 24 * day + 24))
+    end
+    redis.call('SET', month_key(), table.concat({int(first), int(this), int(sum)}, ' '), 'EX', MONTH_KEPT)
+  end
+  return sum + day_tokens(math.floor(this / 24), this, this + 1)
 end

@@ -1,0 +1,101 @@
+package auth
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"parley/auth/limit"
+)
+
+// Frames counts the frames that clients send on WebSockets, for each API key (limit.TierLimits.FramesPerMinute). It holds a
+// meter for each key that has an open socket in this process. The methods of Frames may be called from any goroutine.
+type Frames struct {
+	limits *Limits // static
+	store  Store   // static
+
+	mu     sync.Mutex
+	meters map[usedKey]*frameMeter // guarded by mu
+}
+
+// frameMeter is the meter of one key.
+type frameMeter struct {
+	sockets int // number of open sockets; guarded by Frames.mu
+
+	mu    sync.Mutex // held while the store is asked: the key's other sockets then wait for the lease, too
+	meter limit.FrameMeter
+}
+
+// frameTimeout is the timeout of a request to the store for a lease. It is shorter than the timeout of other operations, because
+// the socket can go on without an answer.
+const frameTimeout = 2 * time.Second
+
+// NewFrames returns Frames that count in the store of k.
+func (k *Keys) NewFrames(limits *Limits) *Frames {
+	return &Frames{limits: limits, store: k.store, meters: make(map[usedKey]*frameMeter)}
+}
+
+// SocketFrames counts the frames of one socket.
+type SocketFrames struct {
+	// static
+	frames *Frames
+	key    usedKey
+	meter  *frameMeter
+	limit  int
+}
+
+// Open returns a SocketFrames for a socket of the principal. The caller must call Close when the socket has ended.
+func (f *Frames) Open(p Principal) *SocketFrames {
+	key := usedKey{p.Owner(), p.KeyID}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.meters[key]
+	if m == nil {
+		m = new(frameMeter)
+		f.meters[key] = m
+	}
+	m.sockets++
+	return &SocketFrames{frames: f, key: key, meter: m, limit: f.limits.Admission(p).Limits.FramesPerMinute}
+}
+
+// Close ends the count of the socket. After the last socket of a key, the frames that are left of the key's lease stay
+// counted for a minute.
+func (s *SocketFrames) Close() {
+	s.frames.mu.Lock()
+	defer s.frames.mu.Unlock()
+	if s.meter.sockets--; s.meter.sockets == 0 {
+		delete(s.frames.meters, s.key)
+	}
+}
+
+// Take counts a frame. If the limit is reached, it returns a [*LimitError]. It asks the store only for a new lease. If the store
+// cannot be reached, Take counts locally: this node alone then admits about the limit (limit.FrameMeter.Alone).
+func (s *SocketFrames) Take() error {
+	if s.limit == 0 {
+		return nil
+	}
+	m := s.meter
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	wait, ok := m.meter.Take(time.Now())
+	if !ok {
+		wait = m.meter.Granted(s.lease())
+	}
+	if wait == 0 {
+		return nil
+	}
+	return &LimitError{Decision: limit.Decide(limit.Status{By: limit.ByFrames, Limit: s.limit, Used: s.limit, Wait: wait})}
+}
+
+// lease asks the store for a lease, and returns it with the time just before the store was asked. The caller must hold meter.mu.
+func (s *SocketFrames) lease() (asked time.Time, lease limit.FrameLease) {
+	ctx, cancel := context.WithTimeout(context.Background(), frameTimeout)
+	defer cancel()
+	asked = time.Now()
+	lease, err := s.frames.store.TakeFrames(ctx, s.key.owner, s.key.id, s.meter.meter.Next(asked, s.limit))
+	if err != nil {
+		now := time.Now()
+		return now, s.meter.meter.Alone(now, s.limit)
+	}
+	return asked, lease
+}
