@@ -47,6 +47,14 @@ type Owner struct {
 	Mode    string `json:"mode"` // Live or Test
 }
 
+// SocketLease is the longest time for which the sockets of a dead node still count towards the quota of their owner. A node
+// renews its leases every [SocketRenewal]. Two renewals may fail, for example during a failover of the store. It is short,
+// because after a crash the clients of the dead node connect to other nodes.
+const (
+	SocketLease   = 30 * time.Second
+	SocketRenewal = 10 * time.Second
+)
+
 // Store keeps accounts, keys and tickets. Its methods are atomic, and may be called from any goroutine. When a method returns,
 // its changes are durable, except those of TouchKeys and PutTicket. All times are from the store's clock. Besides the errors
 // named here, each method may return an error of the store, for example when the store is unreachable.
@@ -81,6 +89,11 @@ type Store interface {
 	// (conversation.Store.Usage). It also counts a request with a test key in the day of the account; this count is
 	// durable. It does not count a refused request.
 	Admit(ctx context.Context) error
+	// OpenSocket admits the request in ctx like Admit, and counts an open socket of the owner. close takes the socket out of
+	// the count; the caller must call it once. OpenSocket returns a *[QuotaError] if the owner already has as many open
+	// sockets on all nodes as LimitsOf(ctx).Sockets. After an error, close is nil, and nothing is counted. If a node dies,
+	// its sockets stop counting after at most [SocketLease].
+	OpenSocket(ctx context.Context, owner Owner) (close func(), err error)
 	// TouchKeys sets the times of last use. It does not replace a later time, and skips unknown keys.
 	TouchKeys(ctx context.Context, uses []KeyUse) error
 

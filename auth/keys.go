@@ -184,6 +184,11 @@ func (k *Keys) Revalidate(ctx context.Context, p Principal) error {
 // Admit decides the admission in ctx, unless an earlier store operation has decided it. See [Store.Admit].
 func (k *Keys) Admit(ctx context.Context) error { return k.store.Admit(ctx) }
 
+// OpenSocket admits the request in ctx and counts an open socket of the owner. See [Store.OpenSocket].
+func (k *Keys) OpenSocket(ctx context.Context, owner Owner) (close func(), err error) {
+	return k.store.OpenSocket(ctx, owner)
+}
+
 // resolve returns the principal of the secret with this hash, from the cache or from the store.
 func (k *Keys) resolve(ctx context.Context, hash Hash, now time.Time) (Principal, error) {
 	p, ok, epoch := k.cache.get(hash, now)

@@ -74,6 +74,10 @@ func (s *fakeStore) KeyAlive(ctx context.Context, p Principal) error {
 
 func (s *fakeStore) Admit(context.Context) error { return errors.ErrUnsupported }
 
+func (s *fakeStore) OpenSocket(context.Context, Owner) (func(), error) {
+	return nil, errors.ErrUnsupported
+}
+
 func (s *fakeStore) CreateKey(_ context.Context, key Key, tier limit.Tier) (Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

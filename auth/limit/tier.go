@@ -43,6 +43,9 @@ type TierLimits struct {
 
 	// Keys is the number of active API keys that an owner may have, 1 to maxKeys. 0 means no limit. No tier has 0.
 	Keys int64
+	// Sockets is the number of open WebSockets that an owner may have on all nodes together, 1 to maxSockets. 0 means no
+	// limit. No tier has 0. A server has at most 100,000 sockets by default, so even enterprise accounts leave room for others.
+	Sockets int64
 }
 
 const (
@@ -51,6 +54,8 @@ const (
 	// maxKeys is the maximum of Keys. The embedded store counts the active keys of the owner for each new key, which takes
 	// 3 ms for 100,000 keys.
 	maxKeys = 100_000
+	// maxSockets is the maximum of Sockets: ten nodes, each with the default maximum of open WebSockets.
+	maxSockets = 1_000_000
 )
 
 // Quota names a quota, in errors and in PARLEY_TIERS.
@@ -58,7 +63,8 @@ type Quota string
 
 // The quotas that a store enforces.
 const (
-	QuotaKeys Quota = "keys" // active API keys of an owner
+	QuotaKeys    Quota = "keys"    // active API keys of an owner
+	QuotaSockets Quota = "sockets" // open WebSockets of an owner on all nodes
 )
 
 // Tiers holds the limits of each tier.
@@ -70,17 +76,17 @@ func DefaultTiers() Tiers {
 		free: TierLimits{
 			RequestsPerMinute: 60, TokensPerMinute: 10_000,
 			RequestsPerMonth: 10_000, TokensPerMonth: 1_000_000, ActiveSessions: 100,
-			Keys: 1_000,
+			Keys: 1_000, Sockets: 50,
 		},
 		pro: TierLimits{
 			RequestsPerMinute: 300, TokensPerMinute: 100_000,
 			RequestsPerMonth: 500_000, TokensPerMonth: 50_000_000, ActiveSessions: 5_000,
-			Keys: 1_000,
+			Keys: 1_000, Sockets: 1_000,
 		},
 		enterprise: TierLimits{
 			RequestsPerMinute: 1_000, TokensPerMinute: 500_000,
 			RequestsPerMonth: 5_000_000, TokensPerMonth: 1_000_000_000, ActiveSessions: 50_000,
-			Keys: 1_000,
+			Keys: 1_000, Sockets: 10_000,
 		},
 	}
 }
@@ -117,6 +123,7 @@ var tierFields = []struct {
 	{"tokensPerMonth", number(maxReported, func(l *TierLimits) *int64 { return &l.TokensPerMonth })},
 	{"activeSessions", number(maxReported, func(l *TierLimits) *int64 { return &l.ActiveSessions })},
 	{string(QuotaKeys), number(maxKeys, func(l *TierLimits) *int64 { return &l.Keys })},
+	{string(QuotaSockets), number(maxSockets, func(l *TierLimits) *int64 { return &l.Sockets })},
 }
 
 // number returns a read function for tierFields. It accepts a whole number from 1 to most, and stores the number in field(l).

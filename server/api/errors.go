@@ -156,7 +156,8 @@ func Limited(d limit.Decision) *Error {
 
 // quotaTexts holds the message for each quota. It contains two numbers: the used part of the quota, and the quota.
 var quotaTexts = map[limit.Quota]string{
-	limit.QuotaKeys: "The account has %d of %d active keys. Revoke a key first.",
+	limit.QuotaKeys:    "The account has %d of %d active keys. Revoke a key first.",
+	limit.QuotaSockets: "The account has %d of %d open sockets. Close a socket first.",
 }
 
 // quotaExceeded returns the error (429) for a request that a quota refused. It has no RetryAfter, because a quota does not

@@ -8,7 +8,6 @@ import (
 
 	"github.com/coder/websocket"
 
-	"parley/auth"
 	"parley/conversation"
 	"parley/conversation/turn"
 	"parley/server/api"
@@ -47,11 +46,10 @@ const (
 // the writer takes the next event from a viewer only when the previous write is done.
 type connection struct {
 	// static
+	Handshake
 	registry  *Registry
-	principal auth.Principal
 	owner     conversation.Owner
 	id        string // of the connection
-	requestID string // of the handshake
 	dialect   dialect
 	ws        *websocket.Conn
 	transport net.Conn // the network connection of ws
@@ -102,9 +100,9 @@ type subscription struct {
 	closed bool           // guarded by connection.mu: no more events may be written
 }
 
-func newConnection(r *Registry, p auth.Principal, requestID string, speaks dialect) *connection {
+func newConnection(r *Registry, h Handshake, speaks dialect) *connection {
 	c := &connection{
-		registry: r, principal: p, owner: api.Owner(p), id: "conn_" + conversation.RandomText(16), requestID: requestID, dialect: speaks,
+		Handshake: h, registry: r, owner: api.Owner(h.Principal), id: "conn_" + conversation.RandomText(16), dialect: speaks,
 		subscriptions: make(map[string]*subscription), cancels: make(chan struct{}, maxCancels),
 	}
 	c.ctx, c.cancelCtx = context.WithCancel(context.Background())
@@ -132,7 +130,7 @@ func (c *connection) serve() {
 	c.pingTimer = time.AfterFunc(pingInterval, c.ping)
 	c.mu.Unlock()
 	c.dialect.greet(c)
-	unwatch := c.registry.Revocation.Watch(c.principal, c.closeRevoked)
+	unwatch := c.registry.Revocation.Watch(c.Principal, c.closeRevoked)
 	c.read()
 	unwatch()
 	c.release()

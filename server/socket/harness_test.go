@@ -76,7 +76,7 @@ func newHost(t *testing.T, change func(*Options)) *host {
 		if err := CheckHandshake(r, ParseOffers(r.Header), nil); err != nil {
 			t.Error(err)
 		}
-		h.Upgrade(w, r, caller, "req_1")
+		h.Upgrade(w, r, Handshake{Principal: caller, RequestID: "req_1", Closed: func() {}})
 	})}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(h) }()

@@ -79,15 +79,15 @@ func (c *connection) checkSession(id string, scope auth.Scope) error {
 	switch {
 	case id == "":
 		return api.Invalid("sessionId", api.Required)
-	case !conversation.ValidID(conversation.SessionPrefix, id) || !c.principal.MayAccess(id):
+	case !conversation.ValidID(conversation.SessionPrefix, id) || !c.Principal.MayAccess(id):
 		return conversation.ErrSessionNotFound
 	}
 	ctx, cancel := storeContext()
 	defer cancel()
-	if err := c.registry.Keys.Revalidate(ctx, c.principal); err != nil {
+	if err := c.registry.Keys.Revalidate(ctx, c.Principal); err != nil {
 		return err
 	}
-	return api.RequireScope(c.principal, scope)
+	return api.RequireScope(c.Principal, scope)
 }
 
 // storeContext returns a context that is done after storeTimeout.
@@ -97,14 +97,14 @@ func storeContext() (context.Context, context.CancelFunc) {
 
 // admission returns ctx with a new admission. The admission counts a send as a request of the principal, as over REST.
 func (c *connection) admission(ctx context.Context) context.Context {
-	return auth.WithAdmission(ctx, c.registry.Admission(c.principal))
+	return auth.WithAdmission(ctx, c.registry.Admission(c.Principal))
 }
 
 // describe returns the error that the client sees for err. If the server is at fault, it logs err.
 func (c *connection) describe(err error) *api.Error {
 	e, fault := api.Describe(err)
 	if fault {
-		c.registry.Log.Error("frame failed", "requestId", c.requestID, "error", err)
+		c.registry.Log.Error("frame failed", "requestId", c.RequestID, "error", err)
 	}
 	return e
 }

@@ -48,7 +48,7 @@ type Options struct {
 	// Admission returns a new admission of a principal. A send on a socket counts as a request, so it needs one.
 	Admission  func(auth.Principal) *auth.Admission
 	Revocation *RevocationMonitor
-	// MaxSockets is the maximum number of open sockets; 0 means no limit.
+	// MaxSockets is the maximum number of open sockets of all accounts; 0 means no limit.
 	MaxSockets int
 	Log        *slog.Logger
 }
@@ -69,10 +69,16 @@ func NewRegistry(options Options) *Registry {
 	return &Registry{Options: options, open: make(map[*connection]struct{})}
 }
 
-// Upgrade upgrades a request to a socket of the principal. The request must have passed [CheckHandshake]. Upgrade returns
-// after the response was sent. The socket runs in its own goroutines, so that the stack and the buffers of the HTTP handler
-// are released.
-func (r *Registry) Upgrade(w http.ResponseWriter, request *http.Request, p auth.Principal, requestID string) {
+// Handshake is a request that becomes a socket. It must have passed [CheckHandshake].
+type Handshake struct {
+	Principal auth.Principal
+	RequestID string
+	Closed    func() // called once: when the socket has closed, or when the upgrade has failed
+}
+
+// Upgrade upgrades a request to a socket. Upgrade returns after the response was sent. The socket runs in its own goroutines,
+// so that the stack and the buffers of the HTTP handler are released.
+func (r *Registry) Upgrade(w http.ResponseWriter, request *http.Request, h Handshake) {
 	hijacked := &hijacker{ResponseWriter: w}
 	ws, err := websocket.Accept(hijacked, request, &websocket.AcceptOptions{
 		Subprotocols:       protocols,
@@ -80,7 +86,8 @@ func (r *Registry) Upgrade(w http.ResponseWriter, request *http.Request, p auth.
 		CompressionMode:    websocket.CompressionDisabled,
 	})
 	if err != nil {
-		r.Log.Debug("handshake failed", "requestId", requestID, "error", err)
+		r.Log.Debug("handshake failed", "requestId", h.RequestID, "error", err)
+		h.Closed()
 		return // Accept has responded
 	}
 	ws.SetReadLimit(wire.MaxFrame)
@@ -88,7 +95,7 @@ func (r *Registry) Upgrade(w http.ResponseWriter, request *http.Request, p auth.
 	if ws.Subprotocol() == wire.AISDKProtocol {
 		speaks = new(aiSDK)
 	}
-	newConnection(r, p, requestID, speaks).start(ws, hijacked.conn)
+	newConnection(r, h, speaks).start(ws, hijacked.conn)
 }
 
 // add registers a connection and returns 0. If it refuses the connection, it returns the close code instead. A refused
@@ -111,6 +118,7 @@ func (r *Registry) remove(c *connection) {
 	r.mu.Lock()
 	delete(r.open, c)
 	r.mu.Unlock()
+	c.Closed()
 	r.work.Done()
 }
 

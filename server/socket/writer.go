@@ -69,7 +69,7 @@ func (c *connection) write() {
 		}
 		if err != nil {
 			if c.ctx.Err() == nil {
-				c.registry.Log.Warn("socket closed: history cannot be read", "requestId", c.requestID, "error", err)
+				c.registry.Log.Warn("socket closed: history cannot be read", "requestId", c.RequestID, "error", err)
 			}
 			c.abort()
 			return

@@ -28,6 +28,9 @@ import (
 //	TAG:requests      string  requests a minute: a window (lua/lib/rate_window.lua); expires 130 s after its last change
 //	TAG:tokens        string  tokens a minute: a window in the same format
 //	TAG:day           string  requests of the test keys in a UTC day: the day's number and the count; expires a day after that day
+//	TAG:sockets       hash    the open sockets of each node: "<count> <change> <end of the lease in milliseconds>"
+//	                          (lua/lib/sockets.lua). Expires with the lease that was renewed last. Nodes of earlier versions do
+//	                          not count their sockets.
 //
 // Sessions:
 //
@@ -126,6 +129,7 @@ func keyKey(tag, keyID string) string { return tag + ":key:" + keyID }
 func requestsKey(tag string) string   { return tag + ":requests" }
 func tokensKey(tag string) string     { return tag + ":tokens" }
 func dayKey(tag string) string        { return tag + ":day" }
+func socketsKey(tag string) string    { return tag + ":sockets" }
 
 func sessionKey(tag, id string) string         { return tag + ":s:" + id }
 func messagesKey(tag, id string) string        { return tag + ":m:" + id }
@@ -170,6 +174,7 @@ var luaNames = []struct{ function, parameters, result string }{
 	{"key_index_key", "", keyIndexKey("<TAG>")},
 	{"key_ends_key", "", keyEndsKey("<TAG>")},
 	{"tokens_key", "", tokensKey("<TAG>")},
+	{"sockets_key", "", socketsKey("<TAG>")},
 	{"session_key", "id", sessionKey("<TAG>", "<id>")},
 	{"messages_key", "id", messagesKey("<TAG>", "<id>")},
 	{"index_key", "id", indexKey("<TAG>", "<id>")},

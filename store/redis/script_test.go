@@ -19,8 +19,8 @@ var allScripts = []*script{
 	admitScript, beginTurnScript, checkScript, claimSecretScript, clearMessagesScript, createKeyScript, createSessionScript,
 	deleteSessionScript, endOrphanScript, endTurnScript, findOrphanScript, followScript, getContextScript, getMessageScript,
 	getMessagesScript, getSessionScript, getUsageScript, heartbeatScript, journalScript, leaveQueueScript, listKeysScript,
-	listMessagesScript, listSessionsScript, pingScript, pollScript, putTicketScript, removeNodeScript, removePointerScript,
-	resumeTurnScript, revokeKeyScript, rotateKeyScript, saveSummaryScript, setPointerScript, setTierScript, setVectorsScript,
+	listMessagesScript, listSessionsScript, openSocketScript, pingScript, pollScript, putTicketScript, removeNodeScript, removePointerScript,
+	resumeTurnScript, revokeKeyScript, rotateKeyScript, saveSummaryScript, setPointerScript, setSocketsScript, setTierScript, setVectorsScript,
 	stopReplyScript, takeTicketScript, touchKeyScript,
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"parley/auth"
 	"parley/conversation"
 )
 
@@ -27,6 +28,7 @@ type Store struct {
 	journal    journal
 	turns      liveTurns
 	waiters    waiters
+	sockets    sockets
 }
 
 // Open connects to the Redis server, or servers, that url names, and checks the version of Redis. Errors contain no part of the
@@ -52,6 +54,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	s := &Store{db: redis.NewUniversalClient(options.UniversalOptions), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
 	s.replicas.wanted = options.waitReplicas
 	s.membership.interval, s.membership.deadAfter = heartbeatInterval, deadAfter
+	s.sockets.lease, s.sockets.renewal = auth.SocketLease, auth.SocketRenewal
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -43,6 +43,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"keys", keyTests()},
 		{"admission", admissionTests()},
 		{"tickets", ticketTests()},
+		{"sockets", socketTests()},
 		{"usage", usageTests()},
 		{"concurrency", concurrencyTests()},
 	}
