@@ -67,7 +67,8 @@ type Store interface {
 	// than that of all earlier keys of the owner. The first key of an account creates the account. tier becomes the tier of
 	// the account. If tier is "", an existing account keeps its tier, and a new account gets limit.Free. CreateKey returns
 	// an error if a key with the same id or the same secret exists. It returns a *[QuotaError] if the owner already has as
-	// many active keys as LimitsOf(ctx).Keys.
+	// many active keys as LimitsOf(ctx).Keys. CreateKey, RevokeKey and RotateKey write an [AuditEntry]. The actor of a
+	// creation is key.CreatedBy.
 	CreateKey(ctx context.Context, key Key, tier limit.Tier) (Key, error)
 	// CreateFirstKey works like CreateKey with tier "" if the account never had a key. Otherwise it has no effect, and
 	// created is false.
@@ -76,11 +77,15 @@ type Store interface {
 	// not depend on the number of keys. CreateKey and Keys also remove a few records of ended keys: see [EndedKeyLifetime].
 	Keys(ctx context.Context, owner Owner, query KeyQuery) (KeyPage, error)
 	// RevokeKey marks a key as revoked and removes its secrets. The record of the key stays for EndedKeyLifetime. RevokeKey
-	// returns ErrKeyNotFound if the owner has no such key, or if the key is already revoked.
-	RevokeKey(ctx context.Context, owner Owner, keyID string) error
+	// returns ErrKeyNotFound if the owner has no such key, or if the key is already revoked. actor is AuditEntry.Actor.
+	RevokeKey(ctx context.Context, owner Owner, keyID, actor string) error
 	// RotateKey gives a key a new secret, as [Key.Rotate] does, and returns the key. It returns ErrKeyNotFound if the owner
 	// has no such key. It also returns ErrKeyNotFound for a revoked or expired key, because the new secret would not work.
-	RotateKey(ctx context.Context, owner Owner, keyID string, secret Hash, prefix string) (Key, error)
+	// actor is AuditEntry.Actor.
+	RotateKey(ctx context.Context, owner Owner, keyID string, secret Hash, prefix, actor string) (Key, error)
+	// Audit returns a page of the audit entries of an owner, newest first, without entries older than AuditLifetime. The
+	// cost of a page does not depend on the number of entries.
+	Audit(ctx context.Context, owner Owner, query AuditQuery) (AuditPage, error)
 	// KeyAlive returns nil if the secret with the hash p.Secret belongs to the key of p and still works, else
 	// ErrInvalidToken. The store does not know the declared key.
 	KeyAlive(ctx context.Context, p Principal) error

@@ -117,6 +117,7 @@ func (s *Server) route() {
 		{"GET", "/v1/analytics/usage", auth.ReadAnalytics, nil, s.getUsage},
 		{"POST", "/v1/keys", auth.Admin, nil, s.createKey},
 		{"GET", "/v1/keys", auth.Admin, []string{"limit", "cursor"}, s.listKeys},
+		{"GET", "/v1/audit", auth.Admin, []string{"limit", "cursor"}, s.listAudit},
 		{"DELETE", "/v1/keys/:keyId", auth.Admin, nil, s.revokeKey},
 		{"POST", "/v1/keys/:keyId/rotate", auth.Admin, nil, s.rotateKey},
 	} {

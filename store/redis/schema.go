@@ -25,6 +25,8 @@ import (
 //	                          time, CreateKey and Keys remove the record and the id in TAG:ki and TAG:kx.
 //	TAG:keys          list    ids of API keys that a node of an earlier version has created, newest first. CreateKey and Keys move
 //	                          them to TAG:ki and TAG:kx.
+//	TAG:audit         zset    the audit log (lua/list_audit.lua): JSON objects by time in milliseconds; each time occurs once.
+//	                          Expires 90 days after the newest entry. Nodes of earlier versions write no entries.
 //	TAG:requests      string  requests a minute: a window (lua/lib/rate_window.lua); expires 130 s after its last change
 //	TAG:tokens        string  tokens a minute: a window in the same format
 //	TAG:day           string  requests of the test keys in a UTC day: the day's number and the count; expires a day after that day
@@ -129,6 +131,7 @@ func keyKey(tag, keyID string) string { return tag + ":key:" + keyID }
 func requestsKey(tag string) string   { return tag + ":requests" }
 func tokensKey(tag string) string     { return tag + ":tokens" }
 func dayKey(tag string) string        { return tag + ":day" }
+func auditKey(tag string) string      { return tag + ":audit" }
 func socketsKey(tag string) string    { return tag + ":sockets" }
 
 func sessionKey(tag, id string) string         { return tag + ":s:" + id }
@@ -174,6 +177,7 @@ var luaNames = []struct{ function, parameters, result string }{
 	{"key_index_key", "", keyIndexKey("<TAG>")},
 	{"key_ends_key", "", keyEndsKey("<TAG>")},
 	{"tokens_key", "", tokensKey("<TAG>")},
+	{"audit_key", "", auditKey("<TAG>")},
 	{"sockets_key", "", socketsKey("<TAG>")},
 	{"session_key", "id", sessionKey("<TAG>", "<id>")},
 	{"messages_key", "id", messagesKey("<TAG>", "<id>")},

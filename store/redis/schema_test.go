@@ -18,7 +18,7 @@ func TestSchema_EachKey_ExpiresAsListed(t *testing.T) {
 	key.ExpiresAt = time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 	_, err := s.CreateKey(t.Context(), key, "")
 	must(t, err)
-	rotated, err := s.RotateKey(t.Context(), owner, key.ID, aKey(owner).Secrets[0].Hash, "svc_test_cd")
+	rotated, err := s.RotateKey(t.Context(), owner, key.ID, aKey(owner).Secrets[0].Hash, "svc_test_cd", auth.CLI)
 	must(t, err)
 	_, err = admit(t, s, auth.Principal{Account: owner.Account, Mode: owner.Mode, KeyID: key.ID, Secret: key.Secrets[0].Hash})
 	must(t, err)

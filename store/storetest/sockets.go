@@ -95,7 +95,7 @@ func socketAdmission(t *testing.T, s *subject) {
 	_, err = s.keys.OpenSocket(ctx, p.Owner())
 	refused(t, "OpenSocket above the rate limit", err, limit.ByRequests)
 
-	must(t, s.keys.RevokeKey(s.ctx, p.Owner(), p.KeyID), "RevokeKey")
+	must(t, s.keys.RevokeKey(s.ctx, p.Owner(), p.KeyID, auth.CLI), "RevokeKey")
 	ctx, _ = s.request(p, limits)
 	_, err = s.keys.OpenSocket(ctx, p.Owner())
 	wantError(t, "OpenSocket with a revoked key", err, auth.ErrInvalidToken)

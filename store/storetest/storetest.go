@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"admission", admissionTests()},
 		{"tickets", ticketTests()},
 		{"sockets", socketTests()},
+		{"audit", auditTests()},
 		{"usage", usageTests()},
 		{"concurrency", concurrencyTests()},
 	}
