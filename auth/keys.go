@@ -86,11 +86,11 @@ func (k *Keys) Create(ctx context.Context, maker Principal, wanted NewKey) (key 
 			return Key{}, "", ErrScopeNotHeld
 		}
 	}
-	return k.create(ctx, maker.Owner(), wanted, k.nameOf(maker), "")
+	return k.create(ctx, maker.Owner(), wanted, k.ActorOf(maker), "")
 }
 
-// nameOf returns the name of a principal in Key.CreatedBy and AuditEntry.Actor.
-func (k *Keys) nameOf(maker Principal) string {
+// ActorOf returns the name of a principal in Key.CreatedBy and AuditEntry.Actor.
+func (k *Keys) ActorOf(maker Principal) string {
 	if k.isDeclared(maker) {
 		return Declared
 	}
@@ -142,7 +142,7 @@ func (k *Keys) Audit(ctx context.Context, owner Owner, query AuditQuery) (AuditP
 // Revoke revokes a key of the owner of by, so that all its secrets stop working at once. It returns ErrKeyNotFound if the
 // owner has no such key, if the key is already revoked, and for the declared key.
 func (k *Keys) Revoke(ctx context.Context, by Principal, keyID string) error {
-	return k.revoke(ctx, by.Owner(), keyID, k.nameOf(by))
+	return k.revoke(ctx, by.Owner(), keyID, k.ActorOf(by))
 }
 
 // RevokeFor works like Revoke, but for any owner. It is for the operator.
@@ -159,7 +159,7 @@ func (k *Keys) revoke(ctx context.Context, owner Owner, keyID, actor string) err
 // until the end of GracePeriod, or until the key expires. A secret before that one stops working at once. Rotate returns
 // ErrKeyNotFound if the owner has no such key, if the key is revoked or expired, and for the declared key.
 func (k *Keys) Rotate(ctx context.Context, by Principal, keyID string) (key Key, secret string, err error) {
-	return k.rotate(ctx, by.Owner(), keyID, k.nameOf(by))
+	return k.rotate(ctx, by.Owner(), keyID, k.ActorOf(by))
 }
 
 // RotateFor works like Rotate, but for any owner. It is for the operator.

@@ -52,6 +52,20 @@ func modeOf(secret string) string {
 	return ""
 }
 
+// ShownPrefix returns the part of a secret that the record of its key shows, Key.Prefix. It returns "" if the text is not like a
+// secret.
+func ShownPrefix(secret string) string {
+	if modeOf(secret) == "" || len(secret) < minDeclared {
+		return ""
+	}
+	for _, c := range []byte(secret[len(livePrefix):shownLength]) {
+		if !strings.ContainsRune(base62.Alphabet, rune(c)) {
+			return ""
+		}
+	}
+	return secret[:shownLength]
+}
+
 func checksum(body string) string {
 	sum := crc32.ChecksumIEEE([]byte(body))
 	var out [checksumLength]byte

@@ -40,7 +40,14 @@ func (s *Server) createKey(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.recordKey(c, auth.KeyCreated, key.ID)
 	return keyWithSecret{key.Record(time.Now()), secret}, nil
+}
+
+// recordKey records an operation of the caller on a key.
+func (s *Server) recordKey(c *gin.Context, action auth.Action, keyID string) {
+	p := principal(c)
+	s.audit.keyOperation(action, p, s.Keys.ActorOf(p), keyID)
 }
 
 // newKey checks the members of a request for a new key. A nil member was left out.
@@ -133,6 +140,7 @@ func (s *Server) revokeKey(c *gin.Context) (any, error) {
 	if err := s.Keys.Revoke(c.Request.Context(), principal(c), id); err != nil {
 		return nil, err
 	}
+	s.recordKey(c, auth.KeyRevoked, id)
 	return gin.H{"revoked": true, "keyId": id}, nil
 }
 
@@ -149,6 +157,7 @@ func (s *Server) rotateKey(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.recordKey(c, auth.KeyRotated, id)
 	return keyWithSecret{key.Record(time.Now()), secret}, nil
 }
 

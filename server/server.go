@@ -49,6 +49,8 @@ type Server struct {
 	sockets    *socket.Registry
 	revocation *socket.RevocationMonitor // ends the sockets and event streams of keys that no longer work
 
+	audit *auditLog
+
 	draining atomic.Bool
 	unread   unreadBytes
 }
@@ -66,9 +68,10 @@ func New(options Options) *Server {
 		options.Origins = append(slices.Clone(options.Origins), options.PublicURL)
 	}
 	s := &Server{Options: options, engine: gin.New(), revocation: socket.NewRevocationMonitor(options.Keys.Revalidate)}
+	s.audit = newAuditLog(options.Log, options.Metrics)
 	s.sockets = socket.NewRegistry(socket.Options{
 		Conversation: options.Conversation, Keys: options.Keys, Admission: options.Limits.Admission, Revocation: s.revocation,
-		MaxSockets: options.MaxSockets, Log: options.Log,
+		MaxSockets: options.MaxSockets, Audit: s.audit, Log: options.Log,
 	})
 	s.route()
 	return s
@@ -139,6 +142,9 @@ func (s *Server) BeginDrain() {
 
 // DrainSockets closes all sockets: see [socket.Registry.Drain]. Call BeginDrain first.
 func (s *Server) DrainSockets(ctx context.Context) { s.sockets.Drain(ctx) }
+
+// Close writes the log lines about refusals that the server has not written yet. Call it after the last request.
+func (s *Server) Close() { s.audit.close() }
 
 // health reports that the process runs.
 func (s *Server) health(*gin.Context) (any, error) { return gin.H{"status": "ok"}, nil }

@@ -58,6 +58,7 @@ type connection struct {
 	ctx       context.Context // done when the connection has ended; not used for reads and writes
 	cancelCtx context.CancelFunc
 	cancels   chan struct{} // holds an element for each running cancel
+	recorded  sync.Once     // runs when recordClose records the cause
 
 	// owned by the reader
 	invalidFrames int         // number of invalid frames in a row
@@ -161,6 +162,7 @@ func (c *connection) release() {
 // close sends a close frame with a code, and waits at most closeTimeout for the client's answer. The library would wait 5 s to
 // write and another 5 s for the answer. So close closes the transport after closeTimeout.
 func (c *connection) close(code wire.CloseCode) {
+	c.recordClose(causes[code])
 	overdue := time.AfterFunc(closeTimeout, func() { _ = c.transport.Close() })
 	defer overdue.Stop()
 	_ = c.ws.Close(websocket.StatusCode(code), code.Reason())

@@ -47,6 +47,12 @@ func (e *emptyConversation) EntriesFrom(context.Context, string, string, bool, i
 
 func (e *emptyConversation) IsLive(string) bool { return e.live }
 
+// noAudit implements Audit. It records nothing.
+type noAudit struct{}
+
+func (noAudit) SocketClosed(Handshake, string)                {}
+func (noAudit) QuotaRefused(auth.Principal, *auth.QuotaError) {}
+
 type validKeys struct{}
 
 func (validKeys) Revalidate(context.Context, auth.Principal) error { return nil }
@@ -59,13 +65,14 @@ type host struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
+	wrap   func(net.Conn) net.Conn // if it is not nil, changes the server's side of each connection
 }
 
 func newHost(t *testing.T, change func(*Options)) *host {
 	h := &host{t: t, conns: make(chan net.Conn), closed: make(chan struct{})}
 	options := Options{
 		Conversation: &emptyConversation{hub: stream.NewHub()}, Keys: validKeys{},
-		Admission: auth.NewLimits(limit.DefaultTiers()).Admission, Revocation: NewRevocationMonitor(validKeys{}.Revalidate), Log: slog.New(slog.DiscardHandler),
+		Admission: auth.NewLimits(limit.DefaultTiers()).Admission, Revocation: NewRevocationMonitor(validKeys{}.Revalidate), Audit: noAudit{}, Log: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&options)
@@ -112,6 +119,9 @@ func (h *host) Addr() net.Addr { return &net.UnixAddr{Name: "parley"} }
 
 func (h *host) dialNet(ctx context.Context, _, _ string) (net.Conn, error) {
 	client, server := net.Pipe()
+	if h.wrap != nil {
+		server = h.wrap(server)
+	}
 	select {
 	case h.conns <- server:
 		return client, nil

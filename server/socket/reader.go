@@ -2,6 +2,7 @@ package socket
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -31,6 +32,7 @@ func (c *connection) read() {
 		kind, frame, err := c.readMessage()
 		switch {
 		case err != nil:
+			c.recordClose(causeOf(err))
 			return
 		case kind != websocket.MessageText:
 			c.close(wire.CloseBinary)
@@ -100,8 +102,12 @@ func (c *connection) admission(ctx context.Context) context.Context {
 	return auth.WithAdmission(ctx, c.registry.Admission(c.Principal))
 }
 
-// describe returns the error that the client sees for err. If the server is at fault, it logs err.
+// describe returns the error that the client sees for err. If a quota caused err, it records the refusal. If the server is at
+// fault, it logs err.
 func (c *connection) describe(err error) *api.Error {
+	if refused, ok := errors.AsType[*auth.QuotaError](err); ok {
+		c.registry.Audit.QuotaRefused(c.Principal, refused)
+	}
 	e, fault := api.Describe(err)
 	if fault {
 		c.registry.Log.Error("frame failed", "requestId", c.RequestID, "error", err)

@@ -41,6 +41,14 @@ type Keys interface {
 	Revalidate(ctx context.Context, p auth.Principal) error
 }
 
+// Audit records the events that an auditor asks for.
+type Audit interface {
+	// SocketClosed records that the server closed a socket because of the client or its key. cause is one of [Causes].
+	SocketClosed(h Handshake, cause string)
+	// QuotaRefused records that a quota refused a request.
+	QuotaRefused(p auth.Principal, refused *auth.QuotaError)
+}
+
 // Options configure a Registry.
 type Options struct {
 	Conversation Conversation
@@ -50,6 +58,7 @@ type Options struct {
 	Revocation *RevocationMonitor
 	// MaxSockets is the maximum number of open sockets of all accounts; 0 means no limit.
 	MaxSockets int
+	Audit      Audit
 	Log        *slog.Logger
 }
 
