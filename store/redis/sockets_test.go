@@ -2,6 +2,7 @@ package redis
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,18 +67,21 @@ func TestOpenSocket_TwoNodes_ShareQuota(t *testing.T) {
 	wantFull(t, "node a, after node b took the place", a, owner, 2)
 }
 
-// TestOpenSocket_NodeGone_PlacesFreeAfterLease has a node that stops without closing its sockets, as after kill -9.
+// TestOpenSocket_NodeGone_PlacesFreeAfterLease has a node that stops without closing its sockets, as after kill -9. The other node
+// renews the lease of its own socket.
 func TestOpenSocket_NodeGone_PlacesFreeAfterLease(t *testing.T) {
-	a, b, owner := twoNodes(t, 500*time.Millisecond)
-	for range 2 {
-		_, err := openSocket(t, a, owner, 2)
+	a, b, owner := twoNodes(t, 3*time.Second)
+	must(t, b.Join(t.Context(), func(string) {}))
+	for _, s := range []*Store{a, a, b} {
+		_, err := openSocket(t, s, owner, 3)
 		must(t, err)
 	}
-	wantFull(t, "just after the node has stopped", b, owner, 2)
-	took, end := awaitRoom(t, b, owner, 2)
+	wantFull(t, "just after the node has stopped", b, owner, 3)
+	took, end := awaitRoom(t, b, owner, 3)
 	t.Logf("with a lease of %v, the sockets stopped counting after %v", b.sockets.lease, took)
-	if n := b.db.HLen(t.Context(), socketsKey(ownerTag(owner))).Val(); n != 1 {
-		t.Errorf("Redis has counts of %d nodes, want 1", n)
+	counts := b.db.HKeys(t.Context(), socketsKey(ownerTag(owner))).Val()
+	if !slices.Equal(counts, []string{b.node}) {
+		t.Errorf("Redis has counts of the nodes %q, want only %q", counts, b.node)
 	}
 	end()
 	if ttl := b.db.PTTL(t.Context(), socketsKey(ownerTag(owner))).Val(); ttl <= 0 || ttl > b.sockets.lease {
