@@ -1,6 +1,8 @@
 package server_test
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +13,7 @@ import (
 	"github.com/coder/websocket"
 
 	"parley/auth"
+	"parley/conversation"
 	"parley/conversation/service"
 	"parley/server"
 	"parley/server/transport"
@@ -202,6 +205,53 @@ func TestResponses_Unread_BoundedPerAccount(t *testing.T) {
 		}
 		if time.Now().After(late) {
 			t.Fatal("still refused after the clients have left")
+		}
+	}
+}
+
+// slowPages is a store that reads messages only when a test lets it.
+type slowPages struct {
+	conversation.Store
+	reading chan struct{} // receives a value for each call that waits
+	read    chan struct{} // closed when the calls may read
+}
+
+func (s slowPages) Messages(ctx context.Context, owner conversation.Owner, session string, query conversation.MessageQuery) (conversation.MessagePage, error) {
+	if owner.Account == "busy" {
+		s.reading <- struct{}{}
+		<-s.read
+	}
+	return s.Store.Messages(ctx, owner, session, query)
+}
+
+func TestHistory_ManyPagesAtOnce_OtherAccountsServed(t *testing.T) {
+	t.Parallel()
+	const builds = 8 // the documented number of pages that one account may have built at the same time
+	slow := slowPages{reading: make(chan struct{}, 2*builds), read: make(chan struct{})}
+	p := start(t, echo, withStore(func(s conversation.Store) conversation.Store { slow.Store = s; return slow }))
+	pages := func(account string) <-chan answer {
+		bearer := []string{"Authorization", "Bearer " + p.key(account, auth.ReadMessages, auth.WriteSessions)}
+		session := p.call("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"}, bearer...).body["sessionId"].(string)
+		return p.later("GET", messages(session), nil, bearer...)
+	}
+	var held []<-chan answer
+	for range builds {
+		held = append(held, pages("busy"))
+		within(t, "a page that is being built", slow.reading)
+	}
+	// Accounts share the limit in groups. It is all but impossible that the four other accounts are in the group of the busy one.
+	others := make(chan answer, 4)
+	for i := range cap(others) {
+		go func(page <-chan answer) { others <- <-page }(pages(fmt.Sprint("other", i)))
+	}
+	if a := within(t, "a page of another account", others); a.status != 200 {
+		t.Errorf("another account: %d %s", a.status, a.raw)
+	}
+	checkError(t, within(t, "the page above the limit", pages("busy")), 503, "service_unavailable", "", "retryAfter")
+	close(slow.read)
+	for _, page := range append(held, pages("busy")) {
+		if a := within(t, "a held page", page); a.status != 200 {
+			t.Errorf("%d %s", a.status, a.raw)
 		}
 	}
 }

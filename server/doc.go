@@ -50,6 +50,7 @@
 //   - Package transport limits the connections, and cuts a connection if its client does not read for 30 s. It also finds the
 //     address of a client behind a trusted proxy.
 //   - The unread responses of an account and mode may occupy 16 MiB (maxUnread). Above that, a GET of a large page gets 503.
+//     The server builds at most 8 pages of an account at the same time (maxPages). Other requests for pages wait.
 //   - An event stream sends a comment every 15 s (commentInterval). The stream ends within a second after its key was revoked.
 //   - BeginDrain starts a drain: from then on, /readyz and new handshakes fail. DrainSockets then closes the sockets.
 //

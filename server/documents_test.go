@@ -95,6 +95,9 @@ func must(err error) {
 	}
 }
 
+// escape and unescape convert the name of a member and its part of a JSON pointer.
+var escape, unescape = strings.NewReplacer("~", "~0", "/", "~1"), strings.NewReplacer("~1", "/", "~0", "~")
+
 // place is a position in a document: a file and a JSON pointer.
 type place struct{ file, pointer string }
 
@@ -103,7 +106,7 @@ func (p place) String() string { return p.file + "#" + p.pointer }
 // child returns the place of a member. Each further name leads one level deeper.
 func (p place) child(names ...string) place {
 	for _, name := range names {
-		p.pointer += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+		p.pointer += "/" + escape.Replace(name)
 	}
 	return p
 }
@@ -113,7 +116,7 @@ func (p place) child(names ...string) place {
 func (d *documentSet) at(p place) (any, place) {
 	value := d.parsed[p.file]
 	for _, part := range strings.Split(p.pointer, "/")[1:] {
-		name := strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		name := unescape.Replace(part)
 		switch v := value.(type) {
 		case map[string]any:
 			value = v[name]

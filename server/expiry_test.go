@@ -28,7 +28,7 @@ type expiring struct {
 
 func newExpiring(t *testing.T) *expiring {
 	f := &expiring{t: t, redis: redistest.SingleWithClock(t, "--rdbcompression", "no"), model: newDirected(), words: make(map[string]string)}
-	f.a, f.b = startOn(t, f.redis.URL, f.model), startOn(t, f.redis.URL, f.model)
+	f.a, f.b = startOn(t, f.redis.URL+redistest.Patient, f.model), startOn(t, f.redis.URL+redistest.Patient, f.model)
 	return f
 }
 

@@ -222,7 +222,7 @@ func TestFailover_UnderLoad(t *testing.T) {
 func TestFailover_LostBegin_ReplyInterrupted(t *testing.T) {
 	t.Parallel()
 	redis, model := redistest.Single(t), newDirected()
-	a, b := startOn(t, redis.URL, model), startOn(t, redis.URL, model)
+	a, b := startOn(t, redis.URL+redistest.Patient, model), startOn(t, redis.URL+redistest.Patient, model)
 	session := a.session()
 	here, there := a.dial(), b.dial()
 	here.mustSubscribe(session, "")
@@ -262,7 +262,7 @@ func TestFailover_LostBegin_ReplyInterrupted(t *testing.T) {
 func TestFailover_LostEnd_NextSendSucceeds(t *testing.T) {
 	t.Parallel()
 	redis, model := redistest.Single(t), newDirected()
-	a, b := startOn(t, redis.URL, model), startOn(t, redis.URL, model)
+	a, b := startOn(t, redis.URL+redistest.Patient, model), startOn(t, redis.URL+redistest.Patient, model)
 	session := a.session()
 	there := b.dial()
 	there.mustSubscribe(session, "")

@@ -145,7 +145,7 @@ func (x *faultTest) speak(text string) {
 }
 
 // checkDuringFault checks that the live reply goes on during the fault, and that each request gets a response. Without a deadline
-// for the store, requests would hang here. The test does not measure the deadline (callTimeout in store/redis), which lets a
+// for the store, requests would hang here. The test does not measure the deadline (defaultTimeout in store/redis), which lets a
 // request get its 503 within 2 s.
 func (x *faultTest) checkDuringFault() {
 	t := x.t

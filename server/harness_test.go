@@ -13,6 +13,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,9 +35,9 @@ import (
 
 func TestMain(m *testing.M) {
 	// Parallel tests spend most of their time waiting for timers, for failovers of Redis and for other processes. With the
-	// default of one test per core, a machine with two cores would be idle most of the time. The flag -parallel on the command
-	// line overrides this value.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	// default of one test per core, a machine would be idle most of the time. With more than four per core, tests would wait
+	// seconds for the processor, and miss deadlines. The flag -parallel on the command line overrides this value.
+	if err := flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))); err != nil {
 		panic(err)
 	}
 	// toxiproxy leaks goroutines of this function.
@@ -52,9 +54,9 @@ var (
 // instead.
 func newDatabase(t testing.TB) string {
 	if os.Getenv(storeVariable) == "cluster" {
-		return redistest.Cluster(t).URL
+		return redistest.Cluster(t).URL + redistest.Patient
 	}
-	return fmt.Sprintf("%s/%d", shared.Start(t), databases.Add(1))
+	return fmt.Sprintf("%s/%d%s", shared.Start(t), databases.Add(1), redistest.Patient)
 }
 
 // storeVariable is an environment variable that chooses the store of the tests. With "redis", start uses Redis instead of the

@@ -479,7 +479,7 @@ func TestNodes_CopyOfRedis_OpensNoSocket(t *testing.T) {
 	redis := redistest.Single(t)
 	sealingKey := strings.Repeat("k", 32)
 	redis.Do("SET", "ticket-key", sealingKey)
-	a, b := startOn(t, redis.URL, echo), startOn(t, redis.URL, echo)
+	a, b := startOn(t, redis.URL+redistest.Patient, echo), startOn(t, redis.URL+redistest.Patient, echo)
 	key, secret := a.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.ReadMessages}})
 	bearer := []string{"Authorization", "Bearer " + secret}
 	ticket := a.call("POST", "/v1/stream/tickets", nil, bearer...).body["ticket"].(string)

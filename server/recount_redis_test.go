@@ -27,7 +27,7 @@ type onRedis struct {
 func newOnRedis(t rapid.TB, redis *redistest.Server, database int) *onRedis {
 	var backends []*store.Backend
 	for range 2 {
-		b, err := store.Open(context.Background(), fmt.Sprintf("%s/%d", redis.URL, database), slog.New(slog.DiscardHandler))
+		b, err := store.Open(context.Background(), fmt.Sprintf("%s/%d%s", redis.URL, database, redistest.Patient), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

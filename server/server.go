@@ -48,11 +48,11 @@ type Server struct {
 	engine     *gin.Engine
 	sockets    *socket.Registry
 	revocation *socket.RevocationMonitor // ends the sockets and event streams of keys that no longer work
-
-	audit *auditLog
+	audit      *auditLog
 
 	draining atomic.Bool
 	unread   unreadBytes
+	pages    *pages // static
 }
 
 // New returns a server.
@@ -67,7 +67,7 @@ func New(options Options) *Server {
 	if options.PublicURL != "" {
 		options.Origins = append(slices.Clone(options.Origins), options.PublicURL)
 	}
-	s := &Server{Options: options, engine: gin.New(), revocation: socket.NewRevocationMonitor(options.Keys.Revalidate)}
+	s := &Server{Options: options, engine: gin.New(), pages: newPages(), revocation: socket.NewRevocationMonitor(options.Keys.Revalidate)}
 	s.audit = newAuditLog(options.Log, options.Metrics)
 	s.sockets = socket.NewRegistry(socket.Options{
 		Conversation: options.Conversation, Keys: options.Keys, Admission: options.Limits.Admission, Revocation: s.revocation,
@@ -105,11 +105,11 @@ func (s *Server) route() {
 		handle       handler
 	}{
 		{"POST", "/v1/sessions", auth.WriteSessions, nil, s.createSession},
-		{"GET", "/v1/sessions", auth.ReadSessions, []string{"limit", "cursor", "userId"}, s.listSessions},
+		{"GET", "/v1/sessions", auth.ReadSessions, []string{"limit", "cursor", "userId"}, s.page(s.listSessions)},
 		{"GET", "/v1/sessions/:sessionId", auth.ReadSessions, nil, s.getSession},
 		{"DELETE", "/v1/sessions/:sessionId", auth.WriteSessions, nil, s.deleteSession},
 		{"POST", "/v1/sessions/:sessionId/messages", auth.WriteMessages, nil, s.sendMessage},
-		{"GET", "/v1/sessions/:sessionId/messages", auth.ReadMessages, []string{"limit", "cursor", "order"}, s.history},
+		{"GET", "/v1/sessions/:sessionId/messages", auth.ReadMessages, []string{"limit", "cursor", "order"}, s.page(s.history)},
 		{"DELETE", "/v1/sessions/:sessionId/messages", auth.WriteMessages, nil, s.clearMessages},
 		{"GET", "/v1/sessions/:sessionId/messages/:messageId", auth.ReadMessages, nil, s.getMessage},
 		{"POST", "/v1/sessions/:sessionId/messages/:messageId/cancel", auth.WriteMessages, nil, s.cancelMessage},

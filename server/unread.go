@@ -1,8 +1,10 @@
 package server
 
 import (
+	"hash/maphash"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -18,7 +20,69 @@ const (
 	maxUnread = 16 << 20
 	// minUnread is the size from which a response counts. Most of a smaller one is in the buffers of the connection.
 	minUnread = 64 << 10
+
+	// maxPages is the number of pages of a list that one account and mode may have built at the same time. A page occupies several
+	// times its size while it is built, up to some 10 MB. Eight keep all cores of usual machines busy.
+	maxPages = 8
+	// pageWait is the longest wait for other pages of the account. A page is built in milliseconds.
+	pageWait = 5 * time.Second
+	// pageGroups is the number of groups of accounts that share maxPages. With more, two busy accounts rarely share a group. With
+	// fewer, the pages of all accounts together would occupy less memory.
+	pageGroups = 64
 )
+
+// pages limits the pages that are built at the same time, for each group of accounts. The groups need no cleaning up, unlike a
+// limit for each account. Its methods may be called from any goroutine.
+type pages struct {
+	seed   maphash.Seed              // static
+	groups [pageGroups]chan struct{} // static; each holds a value for each page that is being built
+}
+
+func newPages() *pages {
+	p := &pages{seed: maphash.MakeSeed()}
+	for i := range p.groups {
+		p.groups[i] = make(chan struct{}, maxPages)
+	}
+	return p
+}
+
+// begin waits until the owner may build a page. The caller must call end after the page is built, any number of times. The error
+// is [api.ErrUnread], or the error of the caller's context.
+func (p *pages) begin(c *gin.Context, owner conversation.Owner) (end func(), err error) {
+	group := p.groups[maphash.Comparable(p.seed, owner)%pageGroups]
+	late := time.NewTimer(pageWait)
+	defer late.Stop()
+	select {
+	case group <- struct{}{}:
+		return sync.OnceFunc(func() { <-group }), nil
+	case <-late.C:
+		return nil, api.ErrUnread
+	case <-c.Request.Context().Done():
+		return nil, c.Request.Context().Err()
+	}
+}
+
+// keyEndPage is the name under which a gin context stores the function that ends the building of a page.
+const keyEndPage = "parley.endPage"
+
+// page returns a handler that calls h when the caller's account may build a page.
+func (s *Server) page(h handler) handler {
+	return func(c *gin.Context) (any, error) {
+		end, err := s.pages.begin(c, api.Owner(principal(c)))
+		if err != nil {
+			return nil, err
+		}
+		c.Set(keyEndPage, end)
+		return h(c)
+	}
+}
+
+// endPage ends the building of a page, if the request is for a page.
+func endPage(c *gin.Context) {
+	if end, ok := c.Get(keyEndPage); ok {
+		end.(func())()
+	}
+}
 
 // unreadBytes counts the bytes of the responses that each account and mode has requested and not yet read.
 type unreadBytes struct {
@@ -53,6 +117,7 @@ func (u *unreadBytes) remove(owner conversation.Owner, n int) {
 // writeBounded calls write, which writes a response of n bytes, unless the caller's account has too many unread responses. The
 // response is then 503. Only a GET is refused, because it has no effect that the caller would have to learn about.
 func (s *Server) writeBounded(c *gin.Context, n int, write func()) {
+	endPage(c)
 	p, known := c.Get(keyPrincipal)
 	if !known || n < minUnread || c.Request.Method != http.MethodGet {
 		write()

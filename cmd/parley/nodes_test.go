@@ -141,7 +141,7 @@ func TestNodes_OneKilled_OtherEndsItsReply(t *testing.T) {
 	var work sync.WaitGroup
 	for g := range groups {
 		model := newWordsModel(t, 10*time.Millisecond)
-		p := newPair(t, fmt.Sprintf("%s/%d", server.URL, g), model)
+		p := newPair(t, fmt.Sprintf("%s/%d%s", server.URL, g, redistest.Patient), model)
 		work.Go(func() { // in parallel, because most of the time each group waits for a heartbeat to expire
 			random := rand.New(rand.NewPCG(7, uint64(g)))
 			for round := range rounds {
@@ -216,7 +216,7 @@ func raise(most *atomic.Int64, d time.Duration) {
 func TestNodes_NodeSuspendedDuringReply_ItsWritesFenced(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, 10*time.Millisecond)
-	p := newPair(t, redistest.Single(t).URL, model)
+	p := newPair(t, redistest.Single(t).URL+redistest.Patient, model)
 	suspended, other := p.node(0), p.node(1)
 	session := suspended.session()
 	asked := "say 50000 words" // more than network buffers hold, so the model cannot finish while the node is suspended
@@ -311,7 +311,7 @@ func TestNodes_RollingRestart_EveryReplyCompletes(t *testing.T) {
 	t.Parallel()
 	const senders, restarts = 8, 4
 	model := newWordsModel(t, 10*time.Millisecond)
-	p := newPair(t, redistest.Single(t).URL, model)
+	p := newPair(t, redistest.Single(t).URL+redistest.Patient, model)
 	stop := make(chan struct{})
 	var crowd [senders]*sender
 	var sending sync.WaitGroup

@@ -22,7 +22,7 @@ func TestSamples_SeveralNodes_ShareSession(t *testing.T) {
 		"make build\n": "",
 		"redis-server --port 6390 --dir \"$(mktemp -d)\" \\\n  --appendonly yes --maxmemory-policy noeviction >/dev/null &\n": "",
 		"until redis-cli -p 6390 ping; do sleep 0.1; done\n":                                                                  "",
-		"redis://127.0.0.1:6390": redis.URL,
+		"redis://127.0.0.1:6390": redis.URL + redistest.Patient,
 		"./parley":               parley(t),
 		"127.0.0.1:8421":         net.JoinHostPort("127.0.0.1", redistest.FreePort(t)),
 		"127.0.0.1:8422":         net.JoinHostPort("127.0.0.1", redistest.FreePort(t)),

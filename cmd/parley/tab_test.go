@@ -119,20 +119,22 @@ func eval[T any](b *tab, expression string) T {
 	return value
 }
 
+// until evaluates an expression first after firstPoll, then after longer and longer times up to lastPoll. So it notices a short state,
+// and a test that waits for a minute takes little processor time.
+const firstPoll, lastPoll = 20 * time.Millisecond, 250 * time.Millisecond
+
 // until waits until an expression is true in the page.
 func (b *tab) until(expression string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, timeout)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	for wait := firstPoll; ; wait = min(wait*5/4, lastPoll) {
 		// Evaluate fails while a page is loading: try again.
 		if yes, err := chromedp.Run(ctx, chromedp.Evaluate[bool](expression)); err == nil && yes {
 			return
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
 			b.t.Fatalf("timed out waiting for: %s\nThe page shows:\n%s\n%q", expression, eval[string](b, "document.body.innerText"), b.complaint)
 		}

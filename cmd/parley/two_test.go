@@ -16,7 +16,7 @@ import (
 func TestNodes_TwoProcesses_BehaveAsOneService(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, time.Millisecond)
-	p := newPair(t, redistest.Single(t).URL, model)
+	p := newPair(t, redistest.Single(t).URL+redistest.Patient, model)
 	a, b := p.node(0), p.node(1)
 	begin := func(asked string) (path string) {
 		session := a.session()
@@ -92,7 +92,7 @@ func sendTwenty(t *testing.T, p *pair) {
 func TestNodes_RateLimit_IsShared(t *testing.T) {
 	t.Parallel()
 	model := newWordsModel(t, time.Millisecond)
-	p := &pair{t: t, dir: t.TempDir(), env: append(model.env(), "PARLEY_STORE="+redistest.Single(t).URL, "PARLEY_TIER=free")}
+	p := &pair{t: t, dir: t.TempDir(), env: append(model.env(), "PARLEY_STORE="+redistest.Single(t).URL+redistest.Patient, "PARLEY_TIER=free")}
 	p.start(0)
 	p.start(1)
 	var admitted, refused atomic.Int32

@@ -354,8 +354,8 @@ func hostileMetadata(t *testing.T, browser context.Context) {
 	if note := eval[string](b, reply+`.querySelector(".note").textContent`); !strings.HasPrefix(note, "The model failed") || strings.ContainsAny(note, "<>") {
 		t.Errorf("the note says %q", note)
 	}
-	eval[bool](b, `document.querySelectorAll(".frame").forEach((row) => row.open = true) ?? true`)
-	b.until(`[...document.querySelectorAll(".frame")].every((row) => row.querySelector(".inside") !== null)`)
+	// Each attempt opens all rows, because rows of new frames may be added meanwhile.
+	b.until(`[...document.querySelectorAll(".frame")].filter((row) => (row.open = true) && row.querySelector(".inside") === null).length === 0`)
 	b.do(chromedp.Click("#menu summary"), chromedp.Click("#delete"))
 	b.until(fmt.Sprintf(`document.getElementById("confirm-question").textContent.includes(%q)`, "<img src=x onerror=alert(1)>"))
 	b.do(pressEscape)

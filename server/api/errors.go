@@ -62,7 +62,7 @@ var (
 	ErrMediaType  = errors.New("the body is not declared as application/json")
 	ErrCompressed = errors.New("the body is compressed")
 	ErrOrigin     = errors.New("the origin is not allowed")
-	ErrUnread     = errors.New("the account has too many unread responses")
+	ErrUnread     = errors.New("the account has too many large responses at once")
 )
 
 // table maps errors without data to their status, code and text. The first row that matches applies.
@@ -82,7 +82,7 @@ var table = []struct {
 	{conversation.ErrDraining, 503, "service_unavailable", "The server is stopping or restarting. Try again."},
 	{transport.ErrFull, 503, "service_unavailable", "The server has too many connections. Try again."},
 	{transport.ErrClientFull, 503, "service_unavailable", "Your address has too many connections to the server. Close some, then try again."},
-	{ErrUnread, 503, "service_unavailable", "Your account has too many large responses that nobody reads. Read them, then try again."},
+	{ErrUnread, 503, "service_unavailable", "Your account requests too many large responses at once, or does not read them. Read them, then try again."},
 	{conversation.ErrUnavailable, 503, "service_unavailable", "The service is temporarily unavailable. Try again."},
 	// The caller has disconnected, or has closed its sending side and still reads.
 	{context.Canceled, 503, "service_unavailable", "The connection was closed on your side before the request was finished. Try again."},

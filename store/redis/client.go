@@ -19,12 +19,17 @@ import (
 )
 
 const (
-	// callTimeout limits a whole call: waiting for a connection, dialling, writing, reading, and redirections. So a request gets
-	// its 503 within 2 s if Redis cannot be reached.
-	callTimeout = 1800 * time.Millisecond
-	// stepTimeout limits each step of a call: waiting for a connection, dialling, writing, and reading.
-	stepTimeout = 1500 * time.Millisecond
+	// defaultTimeout limits a whole call if the URL sets no other timeout: waiting for a connection, dialling, writing, reading,
+	// and redirections. So a request gets its 503 within 2 s if Redis cannot be reached.
+	defaultTimeout = 1800 * time.Millisecond
+	// Below minTimeout, waiting for replicas (replicaTimeout) would leave no time for the call. Above maxTimeout, clients would
+	// have given up before they get their 503.
+	minTimeout, maxTimeout = 1500 * time.Millisecond, time.Minute
 )
+
+// stepOf returns the longest duration of each step of a call: waiting for a connection, dialling, writing, and reading. It is
+// shorter than the timeout of the call, so that the call returns the error of the step.
+func stepOf(timeout time.Duration) time.Duration { return timeout * 5 / 6 }
 
 // disableLogging stops the go-redis client from writing errors to standard error. The calls return the same errors.
 var disableLogging = sync.OnceFunc(logging.Disable)
@@ -36,10 +41,6 @@ func newOptions() *redis.UniversalOptions {
 		MaxRetries:            -1,
 		DialerRetries:         1,
 		ContextTimeoutEnabled: true, // without this option, the client ignores deadlines
-		DialTimeout:           stepTimeout,
-		ReadTimeout:           stepTimeout,
-		WriteTimeout:          stepTimeout,
-		PoolTimeout:           stepTimeout,
 		// A round trip occupies a connection for about 60 µs. Commands on more connections would only wait in Redis.
 		PoolSize: max(32, 16*runtime.GOMAXPROCS(0)),
 		// Redis 7.0 supports neither CLIENT SETINFO nor maintenance notifications.
@@ -52,6 +53,25 @@ func newOptions() *redis.UniversalOptions {
 type target struct {
 	*redis.UniversalOptions
 	waitReplicas int
+	timeout      time.Duration // longest duration of a call
+}
+
+// setTimeout sets the longest duration of a call, and of each step of a call.
+func (t *target) setTimeout(timeout time.Duration) {
+	t.timeout = timeout
+	t.DialTimeout, t.ReadTimeout, t.WriteTimeout, t.PoolTimeout = stepOf(timeout), stepOf(timeout), stepOf(timeout), stepOf(timeout)
+}
+
+// parseTimeout parses the URL parameter timeout; "" means defaultTimeout.
+func parseTimeout(text string) (time.Duration, error) {
+	if text == "" {
+		return defaultTimeout, nil
+	}
+	timeout, err := time.ParseDuration(text)
+	if err != nil || timeout < minTimeout || timeout > maxTimeout {
+		return 0, errors.New("redis: timeout in the store's URL must be from 1.5s to 1m, for example 5s")
+	}
+	return timeout, nil
 }
 
 // parseURL reads the URL of a store (see Open).
@@ -91,8 +111,14 @@ func parseURL(url string) (*target, error) {
 		return nil, err
 	}
 	query.Del("waitReplicas")
+	timeout, err := parseTimeout(query.Get("timeout"))
+	if err != nil {
+		return nil, err
+	}
+	o.setTimeout(timeout)
+	query.Del("timeout")
 	if len(query) > 0 {
-		return nil, errors.New("redis: the query of the store's URL has an unknown parameter; use waitReplicas or, with Sentinels, sentinelPassword")
+		return nil, errors.New("redis: the query of the store's URL has an unknown parameter; use timeout, waitReplicas or, with Sentinels, sentinelPassword")
 	}
 	if o.Addrs, err = parseHosts(authority, defaultPort); err != nil {
 		return nil, err

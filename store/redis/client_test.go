@@ -23,6 +23,7 @@ func TestParseURL_EachTopology_ReturnsOptions(t *testing.T) {
 		User, Password, Sentinel, Master string
 		DB                               int
 		TLS, Cluster                     bool
+		Timeout                          time.Duration
 	}
 	for url, want := range map[string]parsed{
 		"redis://host":                               {Addrs: []string{"host:6379"}},
@@ -33,13 +34,17 @@ func TestParseURL_EachTopology_ReturnsOptions(t *testing.T) {
 		"rediss+cluster://:s@a/":                     {Addrs: []string{"a:6379"}, Password: "s", Cluster: true, TLS: true},
 		"redis+sentinel://:s@a:1,b/m/3":              {Addrs: []string{"a:1", "b:26379"}, Password: "s", Master: "m", DB: 3},
 		"redis+sentinel://a/m?sentinelPassword=x%26": {Addrs: []string{"a:26379"}, Sentinel: "x&", Master: "m"},
+		"redis://host?timeout=5s":                    {Addrs: []string{"host:6379"}, Timeout: 5 * time.Second},
 	} {
+		if want.Timeout == 0 {
+			want.Timeout = defaultTimeout
+		}
 		o, err := parseURL(url)
 		if err != nil {
 			t.Errorf("%s: %v", url, err)
 			continue
 		}
-		got := parsed{o.Addrs, o.Username, o.Password, o.SentinelPassword, o.MasterName, o.DB, o.TLSConfig != nil, o.IsClusterMode}
+		got := parsed{o.Addrs, o.Username, o.Password, o.SentinelPassword, o.MasterName, o.DB, o.TLSConfig != nil, o.IsClusterMode, o.timeout}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", url, diff)
 		}
@@ -51,6 +56,9 @@ func TestOpen_MalformedURL_NoPasswordInError(t *testing.T) {
 		"redis:secret":                      "has no ://",
 		"rediz://:secret@h":                 "must begin with redis or rediss",
 		"redis+replica://:secret@h":         "sentinel or cluster",
+		"redis://:secret@h?timeout=1s":      "from 1.5s to 1m",
+		"redis://:secret@h?timeout=61s":     "from 1.5s to 1m",
+		"redis://:secret@h?timeout=secret":  "from 1.5s to 1m",
 		"redis://:secret@":                  "names no host",
 		"redis://:secret@h:secret":          "names no host",
 		"redis://:secret@h:70000":           "names no host",
@@ -130,7 +138,7 @@ func serverOfVersion(t *testing.T, version string) string {
 
 // TestRun_EachFault_UnavailableUntilHealed injects a fault into a server or its connections, and removes the fault. Ping and
 // Admit must fail during the fault and work again afterwards. The test does not measure how fast they fail, but a call that
-// ignored callTimeout would hang.
+// ignored the timeout would hang.
 func TestRun_EachFault_UnavailableUntilHealed(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]struct {
@@ -209,6 +217,20 @@ func TestRun_LostReply_OnlyIdempotentSentAgain(t *testing.T) {
 			t.Errorf("Cluster=%v: Keys: %v", clustered, err)
 		}
 	}
+}
+
+// TestRun_SuspendedServer_TimeoutOfURL suspends a server. A call with the default timeout must fail meanwhile. A call with a longer
+// timeout must succeed when the server goes on.
+func TestRun_SuspendedServer_TimeoutOfURL(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	usual, patient := open(t, server.URL), open(t, server.URL+redistest.Patient)
+	server.Stop()
+	done := make(chan error, 1)
+	go func() { done <- patient.Ping(t.Context()) }()
+	wantError(t, "Ping with the default timeout", usual.Ping(t.Context()), conversation.ErrUnavailable)
+	server.Cont()
+	must(t, <-done)
 }
 
 func TestRun_ServerForgotScripts_TextSentAgain(t *testing.T) {

@@ -19,7 +19,7 @@ var (
 // CreateKey implements auth.Store. After conversation.ErrUnavailable, the key may exist. Then Keys lists the key, and RevokeKey
 // can revoke it.
 func (s *Store) CreateKey(ctx context.Context, key auth.Key, tier limit.Tier) (auth.Key, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	created, err := s.createKey(ctx, key, tier, false)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Store) CreateKey(ctx context.Context, key auth.Key, tier limit.Tier) (a
 // CreateFirstKey implements auth.Store. If two nodes call it at the same time for the same mode, at most one creates a key. For
 // different modes, both may create a key.
 func (s *Store) CreateFirstKey(ctx context.Context, key auth.Key) (created bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if had, err := s.hadKeys(ctx, key.Account); err != nil || had {
 		return false, err

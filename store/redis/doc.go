@@ -34,7 +34,8 @@
 // turn of a BeginTurn whose reply was lost, or makes sure that the turn never begins. CreateSession is safe to repeat with an
 // idempotency key. A repeated DeleteSession or SaveSummary changes nothing.
 //
-// A call takes 1.8 s at most, so that a request gets its 503 within 2 s if Redis cannot be reached.
+// A call takes 1.8 s at most, so that a request gets its 503 within 2 s if Redis cannot be reached. The parameter timeout of the
+// store's URL changes this limit.
 //
 // # Turns and fencing
 //

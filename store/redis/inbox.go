@@ -35,7 +35,7 @@ type inbox struct {
 
 // await waits until Redis has confirmed the first subscription.
 func (in *inbox) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, in.store.timeout)
 	defer cancel()
 	select {
 	case <-in.subscribed:
@@ -148,7 +148,7 @@ func (in *inbox) check(ctx context.Context) {
 		_ = connection.Close()
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, stepOf(in.store.timeout))
 	defer cancel()
 	_ = connection.Ping(ctx) // if the ping fails, receive gets an error too
 }

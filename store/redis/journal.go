@@ -147,7 +147,7 @@ func (s *Store) writeChecked(ctx context.Context, checks []call, checked []*jour
 // write sends the text, and then the wake-ups: a follower that is woken must find the text. In a Cluster this takes two round
 // trips, because a single pipeline goes to several servers in no fixed order.
 func (s *Store) write(ctx context.Context, writes []redis.Cmder, wakeUps map[string][]byte) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	pipe := s.db.Pipeline()
 	for _, write := range writes {

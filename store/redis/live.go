@@ -145,7 +145,7 @@ func (s *Store) reclaim(ctx context.Context, count func(text string) int) (int, 
 
 // removeStale removes all stale members from the set in Redis. Afterwards the set is empty if this node has no live turn.
 func (s *Store) removeStale(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	for {
 		s.turns.mu.Lock()

@@ -87,7 +87,7 @@ func (s *Store) leave() {
 	if !s.stopMembership() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
 	_ = s.removeStale(ctx)
 	if live, err := s.db.SCard(ctx, liveKey(s.node)).Result(); err == nil && live == 0 {

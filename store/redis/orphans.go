@@ -97,7 +97,7 @@ func orphanOf(node, member string) (orphan, bool) {
 
 // liveMembers returns the members of a node's set of live turns.
 func (s *Store) liveMembers(ctx context.Context, node string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	members, err := s.db.SMembers(ctx, liveKey(node)).Result()
 	return members, fault(err)
@@ -105,7 +105,7 @@ func (s *Store) liveMembers(ctx context.Context, node string) ([]string, error) 
 
 // removeLive removes members from a node's set of live turns.
 func (s *Store) removeLive(ctx context.Context, node string, members []string) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	gone := make([]any, len(members))
 	for i, member := range members {

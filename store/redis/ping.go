@@ -11,7 +11,7 @@ var pingScript = newScript("ping", idempotent|durable)
 // Ping checks that the store accepts writes. It returns an error that wraps conversation.ErrUnavailable if the server is
 // read-only, is out of memory or cannot save, or if too few replicas acknowledge a write. In a Cluster, it checks every master.
 func (s *Store) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if _, err := s.run(ctx, pingScript, "", []string{readyKey}); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// Replicas must acknowledge a write within replicaTimeout. That leaves 0.8 s of callTimeout for the rest of the call.
+	// Replicas must acknowledge a write within replicaTimeout. That leaves 0.8 s of defaultTimeout for the rest of the call.
 	replicaTimeout = time.Second
 	// If the replicas were too slow at the last durable call, they must acknowledge within probeTimeout, so that requests fail
 	// fast.

@@ -14,7 +14,7 @@ var rotateKeyScript = newScript("rotate_key", admits|durable)
 func (s *Store) RotateKey(
 	ctx context.Context, owner auth.Owner, keyID string, secret auth.Hash, prefix, actor string,
 ) (auth.Key, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if err := s.claimSecret(ctx, secret); err != nil {
 		return auth.Key{}, err

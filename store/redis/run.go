@@ -37,7 +37,7 @@ func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []stri
 		counted = admission != nil && admission.Pending()
 		keys, args = withAdmission(sc, admission, tag, keys, args)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if sc.has(durable) {
 		if err := s.probeReplicas(ctx); err != nil {
@@ -83,7 +83,7 @@ type call struct {
 // runAll runs scripts that have neither admits nor reserves, in one round trip to each server. It returns a result or an error
 // for each call. If a server does not know a script, and so has not run it, a second round trip sends the script's text.
 func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	replies, errs := make([]any, len(calls)), make([]error, len(calls))
 	if slices.ContainsFunc(calls, func(c call) bool { return c.script.has(durable) }) {

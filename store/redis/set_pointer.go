@@ -71,7 +71,7 @@ func (s *Store) setPointers(ctx context.Context, pointers ...pointer) error {
 // KeyByHash implements auth.Store. The key lacks LastUsedAt. It takes two round trips, because the pointer names the account, and
 // the account's record has the tier. If each pointer had the tier, a new tier would have to be written to all of them.
 func (s *Store) KeyByHash(ctx context.Context, hash auth.Hash) (auth.KeyMatch, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	value, err := s.db.Get(ctx, pointerKey(hash)).Result()
 	if errors.Is(err, redis.Nil) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,8 +20,9 @@ import (
 type Store struct {
 	// static
 	db        redis.UniversalClient
-	clustered bool   // commands of one pipeline may go to several servers
-	node      string // the node id of this process; Open chooses a new one
+	clustered bool          // commands of one pipeline may go to several servers
+	node      string        // the node id of this process; Open chooses a new one
+	timeout   time.Duration // longest duration of a call
 
 	replicas   replicas
 	membership membership
@@ -41,6 +43,9 @@ type Store struct {
 //
 // User and password are percent-encoded. TLS trusts the system's root certificates.
 //
+// With ?timeout=D (1.5s to 1m), a call that Redis does not answer fails after D. The default is 1.8 s, so that a request gets its
+// 503 within 2 s if Redis cannot be reached.
+//
 // With ?waitReplicas=N (0 to 100; not for a Cluster), every durable operation (see Durability in doc.go) waits up to 1 s until N
 // replicas have its writes. So a fail-over to one of these replicas loses no acknowledged write. If fewer replicas have the
 // writes in time, the error is conversation.ErrUnavailable, although the operation has taken effect. From then on, durable
@@ -52,7 +57,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	}
 	disableLogging()
 	s := &Store{db: redis.NewUniversalClient(options.UniversalOptions), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
-	s.replicas.wanted = options.waitReplicas
+	s.replicas.wanted, s.timeout = options.waitReplicas, options.timeout
 	s.membership.interval, s.membership.deadAfter = heartbeatInterval, deadAfter
 	s.sockets.lease, s.sockets.renewal = auth.SocketLease, auth.SocketRenewal
 	if err := s.checkVersion(ctx); err != nil {
@@ -74,7 +79,7 @@ func (s *Store) Close() error {
 // maxmemory-policy of such a server. It returns "" if no server evicts keys, or none can be reached. A caller should check at
 // startup, because eviction causes no errors later.
 func (s *Store) Evicts(ctx context.Context) (policy string) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var mu sync.Mutex
 	ask := func(ctx context.Context, server redis.Cmdable) error {
@@ -103,7 +108,7 @@ const oldestVersion = "7.0"
 
 // checkVersion returns an error if the server is older than oldestVersion, or if its version cannot be read.
 func (s *Store) checkVersion(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	info, err := s.db.Info(ctx, "server").Result()
 	if err != nil {
