@@ -126,8 +126,8 @@ func (s *Server) unauthenticated(c *gin.Context, err error) error {
 	return err
 }
 
-// presented returns the kind of the credential in a request: "key", "ticket" or "none". prefix is the beginning of a key, by which
-// people recognise the key; it is "" if the key does not look like a key of Parley.
+// presented returns the kind of the credential in a request: "key", "ticket" or "none". prefix is the beginning of a generated key, by
+// which people recognise the key; it is "" for any other text.
 func presented(r *http.Request) (credential, prefix string) {
 	_, offered := socket.ParseOffers(r.Header).Ticket()
 	switch {
