@@ -65,12 +65,19 @@ func (e *LimitError) Error() string {
 	return "the limit of " + e.Decision.Refused.String() + " is reached"
 }
 
-// QuotaError means that a quota refuses a request: the owner already has as many things as the quota allows. Unlike a rate
-// limit, a quota does not refill with time. The owner must remove something first.
+// QuotaError means that a quota refuses a request: with the request, the owner would have more than the quota allows. Unlike
+// a rate limit, a quota does not refill with time. The owner must remove something first.
 type QuotaError struct {
 	Quota limit.Quota
-	Used  int64 // at least Limit
+	Used  int64 // without the request
 	Limit int64
+}
+
+// QuotaRefused returns the error for a request that a quota refused. used is the used part of the quota, without the request.
+// ctx contains the admission of the request.
+func QuotaRefused(ctx context.Context, quota limit.Quota, used int64) *QuotaError {
+	limits := LimitsOf(ctx)
+	return &QuotaError{Quota: quota, Used: used, Limit: limits.Quota(quota)}
 }
 
 func (e *QuotaError) Error() string {

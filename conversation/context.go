@@ -11,7 +11,8 @@ import (
 type ContextStore interface {
 	// Context returns the Context with which a turn would begin now. tokens is the size of the new message's content,
 	// without overhead. It changes nothing and never returns *OverflowError. History includes a streaming reply with
-	// its journalled text.
+	// its journalled text. If Index has embeddings, and ctx carries an admission (auth.Admission), Context charges tokens to
+	// the limit of tokens a minute, or returns an *auth.LimitError: the caller will embed the new message.
 	Context(ctx context.Context, owner Owner, sessionID string, tokens int) (Context, error)
 	// MessagesByID returns messages of a session in the order of ids. It leaves out messages that do not exist.
 	MessagesByID(ctx context.Context, owner Owner, sessionID string, ids []string) ([]Message, error)
@@ -65,11 +66,17 @@ type Indexed struct {
 
 // Index returns the index entry of a message, for a session with this policy.
 func Index(m *Message, policy RetentionPolicy) Indexed {
-	x := Indexed{ID: m.ID, Role: m.Role, Tokens: m.Tokens, Skip: m.neverSent(), Priority: window.PriorityOf(m.Metadata)}
+	x := Outline(m)
+	x.Priority = window.PriorityOf(m.Metadata)
 	if policy == Semantic {
 		x.Terms = m.Terms
 	}
 	return x
+}
+
+// Outline returns the index entry of a message without Priority, Terms and Vector. So it does not decode the metadata.
+func Outline(m *Message) Indexed {
+	return Indexed{ID: m.ID, Role: m.Role, Tokens: m.Tokens, Skip: m.neverSent()}
 }
 
 // ExchangeVector is the embedding of an exchange.

@@ -63,6 +63,9 @@ func (m *Message) TokensInPrompt() int {
 	return m.Tokens + window.MessageOverhead
 }
 
+// StoredBytes returns the number of bytes that the message counts in the quota storedBytes.
+func (m *Message) StoredBytes() int { return len(m.Content) + len(m.Metadata) }
+
 // neverSent reports whether every prompt leaves the message out: it is a reply that failed or has no text.
 func (m *Message) neverSent() bool {
 	return m.Role == Assistant && (m.Status == stream.Failed || m.Content == "")

@@ -75,10 +75,14 @@ const (
 	Semantic RetentionPolicy = "semantic" // keeps the messages that are closest in meaning to the new message
 )
 
+// StoredBytes returns the number of bytes that the session counts in the quota storedBytes, without its messages.
+func (s *Session) StoredBytes() int { return len(s.Metadata) }
+
 // SessionStore keeps sessions and their histories.
 type SessionStore interface {
 	// CreateSession creates an empty session, or returns the session that an earlier request with the same Idempotency
-	// created.
+	// created. Otherwise, it returns an *auth.QuotaError if the owner would have more sessions than the quota
+	// ActiveSessions of auth.LimitsOf(ctx), or more bytes than the quota StoredBytes.
 	CreateSession(ctx context.Context, owner Owner, session NewSession) (SessionCreated, error)
 	// Session returns a session.
 	Session(ctx context.Context, owner Owner, sessionID string) (Session, error)
@@ -86,7 +90,8 @@ type SessionStore interface {
 	Sessions(ctx context.Context, owner Owner, query SessionQuery) (SessionPage, error)
 	// DeleteSession removes a session with its messages, its live turn and its queue. Each waiter is granted the
 	// session and then gets ErrSessionNotFound. The text of a live turn is removed too; a later EndTurn or EndOrphans
-	// settles the turn's reservation. DeleteSession returns the session as read before the removal.
+	// settles the turn's reservation. DeleteSession also removes the idempotency keys of the session. It returns the
+	// session as read before the removal.
 	DeleteSession(ctx context.Context, owner Owner, sessionID string) (Session, error)
 	// RemoveExpired removes expired sessions as DeleteSession does. It returns the removed sessions, and the time at
 	// which the next session expires (0 if no session is left). It may also remove usage buckets that are older than

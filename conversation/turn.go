@@ -51,7 +51,8 @@ type TurnStore interface {
 	// empty, streaming reply, and makes the session busy. If the session is busy, OnBusy decides whether BeginTurn
 	// takes a place in the queue or returns ErrSessionBusy. If window.Check refuses the message, BeginTurn returns
 	// *OverflowError and writes nothing. If ctx carries an admission (auth.Admission), BeginTurn reserves
-	// window.Estimate tokens for the turn, or returns the admission's error. If an earlier request with the same
+	// window.Estimate tokens for the turn, or returns the admission's error. BeginTurn returns an *auth.QuotaError if the
+	// message does not fit the quota StoredBytes of auth.LimitsOf(ctx). The reply may exceed that quota. If an earlier request with the same
 	// Idempotency began a turn, BeginTurn returns Replayed and begins nothing, even if the session is busy. When a turn
 	// begins, waiters with the same Idempotency-Key are granted at once, so that their next BeginTurn returns Replayed.
 	BeginTurn(ctx context.Context, owner Owner, turn NewTurn) (TurnStart, error)

@@ -24,6 +24,11 @@ type UsageSpan struct {
 	Hours []usage.Hourly
 	// Active is the number of the owner's sessions that exist now, no matter when they were created.
 	Active int
+	// Keys is the number of the owner's active API keys.
+	Keys int64
+	// StoredBytes is the number of bytes that count in the owner's quota storedBytes. The bytes of an expired session may
+	// count for up to 10 minutes more.
+	StoredBytes int64
 }
 
 // UsageOfSession returns the counts for the creation of a session.

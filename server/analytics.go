@@ -89,7 +89,8 @@ func (s *Server) getUsage(c *gin.Context) (any, error) {
 	p := principal(c)
 	limits := auth.AdmissionOf(c.Request.Context()).Limits
 	report, err := s.Conversation.UsageReport(c.Request.Context(), api.Owner(p), usage.Limits{
-		Requests: limits.RequestsPerMonth, Tokens: limits.TokensPerMonth, Sessions: limits.ActiveSessions,
+		Requests: limits.RequestsPerMonth, Tokens: limits.TokensPerMonth,
+		Owned: usage.Owned{Sessions: limits.ActiveSessions, StoredBytes: limits.StoredBytes, Keys: limits.Keys},
 	})
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"parley/auth"
 	"parley/conversation"
 	"parley/conversation/service"
 	"parley/server"
@@ -194,6 +195,45 @@ func TestSemantic_EmbedderHangs_ModelCalledAfter200ms(t *testing.T) {
 	switched.Store(&working)
 	c.end()
 	within(t, "the response", answered)
+}
+
+// countingEmbedder counts the calls that embed a message that begins with "question".
+type countingEmbedder struct {
+	*topicEmbedder
+	calls atomic.Int64
+}
+
+func (e *countingEmbedder) Embed(ctx context.Context, texts []string) (stream.Embeddings, error) {
+	if len(texts) == 1 && strings.HasPrefix(texts[0], "question") {
+		e.calls.Add(1)
+	}
+	return e.topicEmbedder.Embed(ctx, texts)
+}
+
+// TestPreview_Embeddings_LimitedByTokens uses a key that may only read messages. Each dry run of the test has 100 tokens, and the
+// account has 5,000 tokens a minute.
+func TestPreview_Embeddings_LimitedByTokens(t *testing.T) {
+	m, model := &countingEmbedder{topicEmbedder: newTopicEmbedder()}, newDirected()
+	p := start(t, model, m.option, func(_ *server.Options, c *service.Options) { c.Embedder = m },
+		withTiers(t, `{"pro":{"tokensPerMinute":5000,"requestsPerMinute":1000}}`))
+	n := newTopicChat(p, model, "semantic")
+	for _, words := range subjects {
+		n.talk(words)
+		within(t, "the vector of the exchange", m.kept)
+	}
+	reader := []string{"Authorization", "Bearer " + p.key("default", auth.ReadMessages)}
+	passed, last := int64(0), answer{}
+	for range 100 {
+		last = p.call("POST", "/v1/sessions/"+n.session+"/context", content("question"+strings.Repeat(" why", 98)), reader...)
+		if last.status != 200 {
+			break
+		}
+		passed++
+	}
+	checkError(t, last, 429, "rate_limit_exceeded", "", "limit")
+	if last.body["error"].(map[string]any)["limit"] != "tokensPerMinute" || passed < 10 || passed > 50 || m.calls.Load() != passed {
+		t.Errorf("%d dry runs passed and embedded %d texts, then %s", passed, m.calls.Load(), last.raw)
+	}
 }
 
 // atomicEmbedder is an embedder that a test can replace while a server uses it.

@@ -12,20 +12,22 @@ import (
 func (r *recount) check(n *recountNode, o *recountOwner, start, end time.Time, unit string) {
 	now := r.now().UTC()
 	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
-	sum, active := r.count(o, month, month.AddDate(0, 1, 0)), 0
-	for _, s := range o.sessions {
-		if s.exists(now) {
-			active++
-		}
-	}
+	sum, active := r.count(o, month, month.AddDate(0, 1, 0)), float64(o.active(now))
 	// The request to /analytics/usage counts too.
 	requests, tokens := float64(sum.kinds["request"]+1), float64(sum.prompt+sum.completion)
 	if status, got := r.call(n, o, "GET", "/analytics/usage", nil); status == 200 {
+		quotas := got["quotas"].(map[string]any)
+		delete(got, "quotas")
+		delete(quotas, "storedBytes") // the tests of the stores check it
+		r.same("quotas", quotas, map[string]any{
+			"keys.used": 1.0, "keys.limit": 1000.0, "keys.percentage": 0.1,
+			"activeSessions.used": active, "activeSessions.limit": 7.0, "activeSessions.percentage": 100 * active / 7,
+		})
 		r.same("usage", got, map[string]any{
 			"billingPeriod.start": iso(month), "billingPeriod.end": iso(month.AddDate(0, 1, 0)), "tier": "pro",
 			"requests.used": requests, "requests.limit": 700.0, "requests.percentage": 100 * requests / 700,
 			"tokens.used": tokens, "tokens.limit": 9000.0, "tokens.percentage": 100 * tokens / 9000,
-			"sessions.active": float64(active), "sessions.limit": 7.0, "sessions.percentage": 100 * float64(active) / 7,
+			"sessions.active": active, "sessions.limit": 7.0, "sessions.percentage": 100 * active / 7,
 		})
 	}
 	query := url.Values{"startDate": {start.Format(time.RFC3339Nano)}, "endDate": {end.Format(time.RFC3339Nano)}, "granularity": {unit}}
@@ -67,6 +69,16 @@ func sameUnit(unit string, a, b time.Time) bool {
 }
 
 func iso(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// active returns the number of the owner's sessions that exist.
+func (o *recountOwner) active(now time.Time) (n int) {
+	for _, s := range o.sessions {
+		if s.exists(now) {
+			n++
+		}
+	}
+	return n
+}
 
 func (s *recountSession) exists(now time.Time) bool {
 	return !s.deleted && now.Before(s.created.Add(24*time.Hour))

@@ -303,11 +303,11 @@ func (r *recount) call(n *recountNode, o *recountOwner, method, path string, bod
 	}
 	recorder := httptest.NewRecorder()
 	n.handler.ServeHTTP(recorder, request)
-	if recorder.Code != 429 {
-		r.note(recordedEvent{owner: o.name, kind: "request"})
-	}
 	if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil {
 		r.t.Errorf("%s %s: %v", method, path, err)
+	}
+	if recorder.Code != 429 || code(answer) == "quota_exceeded" {
+		r.note(recordedEvent{owner: o.name, kind: "request"})
 	}
 	if recorder.Header().Get("Idempotent-Replayed") != "" {
 		answer["replayed"] = true
@@ -356,7 +356,11 @@ func (r *recount) step(t *rapid.T) {
 	}).Draw(t, "do")
 	switch do {
 	case "create":
+		active := o.active(r.now())
 		status, made := r.call(n, o, "POST", "/sessions", map[string]any{"userId": "user_0123456789abcdef"})
+		if full := active == 7; status == 200 && full || code(made) == "quota_exceeded" && !full {
+			r.t.Errorf("a create with %d of 7 sessions: %d %v", active, status, made)
+		}
 		if status == 200 {
 			at := moment(t, made["createdAt"])
 			o.sessions = append(o.sessions, &recountSession{id: made["sessionId"].(string), created: at, last: at})

@@ -370,6 +370,6 @@ func (p *pair) usage(r *rapid.T) {
 		for field, n := range sum.All() {
 			counts[int(field)] = n
 		}
-		return []any{used.Active, counts}, err
+		return []any{used.Active, used.StoredBytes, counts}, err
 	})
 }

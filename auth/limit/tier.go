@@ -39,17 +39,32 @@ type TierLimits struct {
 	// what happens to a customer who exceeds them.
 	RequestsPerMonth int64
 	TokensPerMonth   int64
-	ActiveSessions   int64 // sessions that are active at the same time
 
-	// Keys is the number of active API keys that an owner may have, 1 to maxKeys. 0 means no limit. No tier has 0.
-	Keys int64
-	// Sockets is the number of open WebSockets that an owner may have on all nodes together, 1 to maxSockets. 0 means no
-	// limit. No tier has 0. A server has at most 100,000 sockets by default, so even enterprise accounts leave room for others.
-	Sockets int64
+	// The fields below are quotas: see the constants of type Quota. Each is at least 1. 0 means no limit. No tier has 0.
+
+	ActiveSessions int64 // up to maxReported
+	StoredBytes    int64 // up to maxReported
+	Keys           int64 // up to maxKeys
+	Sockets        int64 // up to maxSockets
+}
+
+// Quota returns how much a quota allows. It returns 0, which means no limit, for an unknown quota.
+func (l *TierLimits) Quota(q Quota) int64 {
+	switch q {
+	case QuotaKeys:
+		return l.Keys
+	case QuotaActiveSessions:
+		return l.ActiveSessions
+	case QuotaStoredBytes:
+		return l.StoredBytes
+	case QuotaSockets:
+		return l.Sockets
+	}
+	return 0
 }
 
 const (
-	// maxReported is the maximum of the monthly figures. It is below 2^53, so that JavaScript can represent them exactly.
+	// maxReported is the maximum of most figures. It is below 2^53, so that JavaScript can represent them exactly.
 	maxReported = 1_000_000_000_000_000
 	// maxKeys is the maximum of Keys. The embedded store counts the active keys of the owner for each new key, which takes
 	// 3 ms for 100,000 keys.
@@ -63,30 +78,37 @@ type Quota string
 
 // The quotas that a store enforces.
 const (
-	QuotaKeys    Quota = "keys"    // active API keys of an owner
-	QuotaSockets Quota = "sockets" // open WebSockets of an owner on all nodes
+	QuotaKeys           Quota = "keys"           // active API keys of an owner
+	QuotaActiveSessions Quota = "activeSessions" // sessions of an owner that have not expired
+	// QuotaStoredBytes counts the bytes that an owner keeps: the content of messages (UTF-8), and the metadata (JSON) of
+	// messages and sessions. A reply counts when it has ended, so the quota never cuts a reply off.
+	QuotaStoredBytes Quota = "storedBytes"
+	// QuotaSockets counts the open WebSockets of an owner on all nodes. By default, a server has at most 100,000 WebSockets, so
+	// even the accounts of the tier enterprise leave room for others.
+	QuotaSockets Quota = "sockets"
 )
 
 // Tiers holds the limits of each tier.
 type Tiers struct{ free, pro, enterprise TierLimits }
 
-// DefaultTiers returns the default limits of each tier.
+// DefaultTiers returns the default limits of each tier. StoredBytes allows 1 MB for each of the ActiveSessions: room for 500
+// messages of 2 KB in every session.
 func DefaultTiers() Tiers {
 	return Tiers{
 		free: TierLimits{
 			RequestsPerMinute: 60, TokensPerMinute: 10_000,
-			RequestsPerMonth: 10_000, TokensPerMonth: 1_000_000, ActiveSessions: 100,
-			Keys: 1_000, Sockets: 50,
+			RequestsPerMonth: 10_000, TokensPerMonth: 1_000_000,
+			ActiveSessions: 100, StoredBytes: 100_000_000, Keys: 1_000, Sockets: 50,
 		},
 		pro: TierLimits{
 			RequestsPerMinute: 300, TokensPerMinute: 100_000,
-			RequestsPerMonth: 500_000, TokensPerMonth: 50_000_000, ActiveSessions: 5_000,
-			Keys: 1_000, Sockets: 1_000,
+			RequestsPerMonth: 500_000, TokensPerMonth: 50_000_000,
+			ActiveSessions: 5_000, StoredBytes: 5_000_000_000, Keys: 1_000, Sockets: 1_000,
 		},
 		enterprise: TierLimits{
 			RequestsPerMinute: 1_000, TokensPerMinute: 500_000,
-			RequestsPerMonth: 5_000_000, TokensPerMonth: 1_000_000_000, ActiveSessions: 50_000,
-			Keys: 1_000, Sockets: 10_000,
+			RequestsPerMonth: 5_000_000, TokensPerMonth: 1_000_000_000,
+			ActiveSessions: 50_000, StoredBytes: 50_000_000_000, Keys: 1_000, Sockets: 10_000,
 		},
 	}
 }
@@ -121,7 +143,8 @@ var tierFields = []struct {
 	{"tokensPerMinute", number(MaxLimit, func(l *TierLimits) *int { return &l.TokensPerMinute })},
 	{"requestsPerMonth", number(maxReported, func(l *TierLimits) *int64 { return &l.RequestsPerMonth })},
 	{"tokensPerMonth", number(maxReported, func(l *TierLimits) *int64 { return &l.TokensPerMonth })},
-	{"activeSessions", number(maxReported, func(l *TierLimits) *int64 { return &l.ActiveSessions })},
+	{string(QuotaActiveSessions), number(maxReported, func(l *TierLimits) *int64 { return &l.ActiveSessions })},
+	{string(QuotaStoredBytes), number(maxReported, func(l *TierLimits) *int64 { return &l.StoredBytes })},
 	{string(QuotaKeys), number(maxKeys, func(l *TierLimits) *int64 { return &l.Keys })},
 	{string(QuotaSockets), number(maxSockets, func(l *TierLimits) *int64 { return &l.Sockets })},
 }

@@ -10,17 +10,17 @@ func TestDefaultTiers_HavePublishedLimits(t *testing.T) {
 		Free: {
 			RequestsPerMinute: 60, TokensPerMinute: 10_000,
 			RequestsPerMonth: 10_000, TokensPerMonth: 1_000_000, ActiveSessions: 100,
-			Keys: 1_000, Sockets: 50,
+			StoredBytes: 100_000_000, Keys: 1_000, Sockets: 50,
 		},
 		Pro: {
 			RequestsPerMinute: 300, TokensPerMinute: 100_000,
 			RequestsPerMonth: 500_000, TokensPerMonth: 50_000_000, ActiveSessions: 5_000,
-			Keys: 1_000, Sockets: 1_000,
+			StoredBytes: 5_000_000_000, Keys: 1_000, Sockets: 1_000,
 		},
 		Enterprise: {
 			RequestsPerMinute: 1_000, TokensPerMinute: 500_000,
 			RequestsPerMonth: 5_000_000, TokensPerMonth: 1_000_000_000, ActiveSessions: 50_000,
-			Keys: 1_000, Sockets: 10_000,
+			StoredBytes: 50_000_000_000, Keys: 1_000, Sockets: 10_000,
 		},
 	} {
 		equal(t, "the limits of "+string(tier), limitsOf(tier), want)
@@ -47,10 +47,10 @@ func TestParseTiers_Overrides_ReplaceDefaults(t *testing.T) {
 	}
 	got, err := ParseTiers(`{"enterprise":{"requestsPerMinute":2000,"tokensPerMinute":1000000000},
 		"free":{"requestsPerMonth":1,"tokensPerMonth":1000000000000000,"activeSessions":3,
-		"keys":100000,"sockets":1000000}}`)
+		"storedBytes":1000000000000000,"keys":100000,"sockets":1000000}}`)
 	want.enterprise.RequestsPerMinute, want.enterprise.TokensPerMinute = 2_000, 1_000_000_000
 	want.free.RequestsPerMonth, want.free.TokensPerMonth, want.free.ActiveSessions = 1, 1_000_000_000_000_000, 3
-	want.free.Keys, want.free.Sockets = 100_000, 1_000_000
+	want.free.StoredBytes, want.free.Keys, want.free.Sockets = 1_000_000_000_000_000, 100_000, 1_000_000
 	equal(t, "the tiers", got, want)
 	equal(t, "the error", err, nil)
 }
@@ -59,7 +59,7 @@ func TestParseTiers_InvalidOverrides_Refused(t *testing.T) {
 	for overrides, want := range map[string]string{
 		`{"gold":{"requestsPerMinute":1}}`:                      `unknown tier "gold"`,
 		`{"Pro":{"requestsPerMinute":1}}`:                       `unknown tier "Pro"`,
-		`{"pro":{"requests":1}}`:                                `unknown field "requests" of pro (requestsPerMinute, tokensPerMinute, requestsPerMonth, tokensPerMonth, activeSessions, keys`,
+		`{"pro":{"requests":1}}`:                                `unknown field "requests" of pro (requestsPerMinute, tokensPerMinute, requestsPerMonth, tokensPerMonth, activeSessions, storedBytes, keys`,
 		`{"pro":{"RequestsPerMinute":1}}`:                       `unknown field "RequestsPerMinute" of pro`,
 		`{"pro":{"requestsPerMinute":0}}`:                       `pro.requestsPerMinute is 0: use a whole number from 1 to 1000000000`,
 		`{"pro":{"tokensPerMinute":-5}}`:                        `pro.tokensPerMinute is -5:`,
@@ -68,6 +68,7 @@ func TestParseTiers_InvalidOverrides_Refused(t *testing.T) {
 		`{"pro":{"tokensPerMinute":1000000001}}`:                `pro.tokensPerMinute is 1000000001:`,
 		`{"pro":{"tokensPerMonth":1000000000000001}}`:           `pro.tokensPerMonth is 1000000000000001:`,
 		`{"pro":{"activeSessions":99999999999999999999}}`:       `pro.activeSessions is 99999999999999999999:`,
+		`{"pro":{"storedBytes":0}}`:                             `pro.storedBytes is 0: use a whole number from 1 to 1000000000000000`,
 		`{"pro":{"keys":0}}`:                                    `pro.keys is 0: use a whole number from 1 to 100000`,
 		`{"pro":{"keys":100001}}`:                               `pro.keys is 100001:`,
 		`{"pro":{"sockets":0}}`:                                 `pro.sockets is 0: use a whole number from 1 to 1000000`,

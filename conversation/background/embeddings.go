@@ -70,7 +70,7 @@ func (e *Embeddings) OfMessage(ctx context.Context, f *prompt.Fit) window.Vector
 	}
 	ctx, cancel := context.WithTimeout(ctx, messageTimeout)
 	defer cancel()
-	vectors, err := e.embed(ctx, []string{f.Text()})
+	vectors, err := e.embed(ctx, []string{prefix(f.Text(), embeddedBytes)})
 	e.noteResult(err)
 	if err != nil {
 		return nil

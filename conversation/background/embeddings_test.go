@@ -14,8 +14,11 @@ import (
 	"time"
 
 	"parley/conversation"
+	"parley/conversation/background"
 	"parley/conversation/conversationtest"
+	"parley/conversation/prompt"
 	"parley/conversation/service"
+	"parley/conversation/window"
 	"parley/stream"
 )
 
@@ -335,4 +338,20 @@ func (noVectors) Name() string { return "none" }
 
 func (noVectors) Embed(context.Context, []string) (stream.Embeddings, error) {
 	return stream.Embeddings{}, nil
+}
+
+// A session that always compares must not send a long message to the embedder whole, because the embedder would refuse it.
+func TestOfMessage_LongMessage_CutTo4000Bytes(t *testing.T) {
+	m := &meanings{name: "meanings"}
+	e := background.NewEmbeddings(background.EmbeddingOptions{Embedder: m})
+	vector, err := window.VectorOf("meanings", []float32{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := conversation.Context{Index: []conversation.Indexed{{ID: "msg_0", Role: conversation.Assistant, Vector: vector}}}
+	c.Session.Context.RetentionPolicy = conversation.Semantic
+	e.OfMessage(t.Context(), prompt.New(c, conversation.Message{Role: conversation.User, Content: strings.Repeat("é", 10_000)}))
+	if len(m.calls) != 1 || len(m.calls[0][0]) != 4000 {
+		t.Errorf("the embedder got the texts %.40q", m.calls)
+	}
 }

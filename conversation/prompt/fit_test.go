@@ -304,3 +304,33 @@ func TestFit_AnySession_ReportExactAndPromptFits(t *testing.T) {
 		}
 	})
 }
+
+// TestNew_LargeMetadata_NotDecoded counts allocations, because decoding metadata of 16 KiB takes 1,000 of them.
+func TestNew_LargeMetadata_NotDecoded(t *testing.T) {
+	metadata := `{"list":[` + strings.Repeat(`"sixteen bytes",`, 1000) + `0]}`
+	for _, policy := range []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic} {
+		s := newSession(400, policy)
+		for range 50 {
+			s.add(conversation.User, "question", metadata)
+			s.add(conversation.Assistant, "answer", "")
+		}
+		f := s.fit("hello", len(s.all))
+		if n := testing.AllocsPerRun(1, func() { New(f.Context, f.message) }); n > 50 {
+			t.Errorf("%s: %v allocations for 50 exchanges", policy, n)
+		}
+	}
+}
+
+// TestNew_NoIndex_PriorityFromMetadata checks the priority that decides if the index lacks the messages of the history.
+func TestNew_NoIndex_PriorityFromMetadata(t *testing.T) {
+	s := newSession(100, conversation.Priority)
+	s.add(conversation.User, ofTokens(20), `{"priority":"high"}`)
+	s.add(conversation.Assistant, ofTokens(20), "")
+	s.add(conversation.User, ofTokens(20), "")
+	s.add(conversation.Assistant, ofTokens(20), "")
+	f := s.fit("hello", len(s.all)).WithoutIndex()
+	f.Plan()
+	if f.Messages[0].Priority != window.High || !slices.Equal(f.Sent(), []int{0, 1}) {
+		t.Errorf("the plan sends the messages %v, want the two of high priority", f.Sent())
+	}
+}

@@ -88,8 +88,8 @@ func (s *Service) current(ctx context.Context, owner conversation.Owner, m conve
 
 // Preview fits a message into the context window as a turn would, and changes nothing. If a send would return
 // *conversation.OverflowError, Preview does too. A live reply counts with its journalled text. Preview calls the
-// embedding model, as a send does, but it makes no summary. If a send would first wait for a summary, Preview shows the
-// plan without that summary.
+// embedding model, as a send does; Store.Context charges the message's tokens for that. Preview makes no summary. If a
+// send would first wait for a summary, Preview shows the plan without that summary.
 func (s *Service) Preview(ctx context.Context, owner conversation.Owner, sessionID string, role conversation.Role, content string) (conversation.Preview, error) {
 	message := conversation.Message{Role: role, Content: content, Tokens: s.Count(content)}
 	c, err := s.Store.Context(ctx, owner, sessionID, message.Tokens)
@@ -144,7 +144,8 @@ func (s *Service) UsageReport(ctx context.Context, owner conversation.Owner, lim
 	if err != nil {
 		return conversation.UsageReport{}, err
 	}
-	report := conversation.UsageReport{Report: usage.ReportOf(used.Hours, used.Active, limits)}
+	owned := usage.Owned{Sessions: int64(used.Active), StoredBytes: used.StoredBytes, Keys: used.Keys}
+	report := conversation.UsageReport{Report: usage.ReportOf(used.Hours, owned, limits)}
 	report.BillingPeriod.Start, report.BillingPeriod.End = conversation.Time(from.Milliseconds()), conversation.Time(to.Milliseconds())
 	return report, nil
 }

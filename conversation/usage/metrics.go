@@ -133,17 +133,32 @@ func Month(h Hour) (from, to Hour) {
 	return HourOf(time.Date(year, month, 1, 0, 0, 0, 0, time.UTC).UnixMilli()), ByMonth.next(h)
 }
 
-// Limits are the quotas of a tier for a calendar month. They are reported, not enforced.
+// Limits are the limits with which Report compares an owner's usage.
 type Limits struct {
-	Requests, Tokens int64
-	Sessions         int64 // sessions that exist at the same time
+	Requests, Tokens int64 // in a calendar month
+	Owned                  // at the same time
 }
 
-// Report compares an owner's usage with its quotas. Percentages may exceed 100.
+// Owned is what an owner has now.
+type Owned struct {
+	Sessions    int64 // sessions that have not expired
+	StoredBytes int64 // bytes that count in the quota storedBytes
+	Keys        int64 // active API keys
+}
+
+// Report compares an owner's usage with its limits. Percentages may exceed 100.
 type Report struct {
 	Requests Quota        `json:"requests"`
 	Tokens   Quota        `json:"tokens"`
 	Sessions SessionQuota `json:"sessions"`
+	Quotas   Quotas       `json:"quotas"`
+}
+
+// Quotas compares what an owner has now with the quotas that the store enforces.
+type Quotas struct {
+	Keys           Quota `json:"keys"`
+	ActiveSessions Quota `json:"activeSessions"`
+	StoredBytes    Quota `json:"storedBytes"`
 }
 
 // Quota compares usage with a limit. Percentage is 0 if Limit is 0.
@@ -155,14 +170,13 @@ type Quota struct {
 
 // SessionQuota compares the number of existing sessions with a limit.
 type SessionQuota struct {
-	Active     int64   `json:"active"`
+	Used       int64   `json:"active"`
 	Limit      int64   `json:"limit"`
 	Percentage float64 `json:"percentage"`
 }
 
-// ReportOf returns the report on an owner's usage in these hours. active is the number of the owner's sessions that
-// exist now.
-func ReportOf(hours []Hourly, active int, limits Limits) Report {
+// ReportOf returns the report on an owner's usage in these hours, and on what the owner has now.
+func ReportOf(hours []Hourly, owned Owned, limits Limits) Report {
 	var requests, tokens int64
 	for i := range hours {
 		b := &hours[i].Bucket
@@ -170,8 +184,15 @@ func ReportOf(hours []Hourly, active int, limits Limits) Report {
 		tokens += b.PromptTokens + b.CompletionTokens
 	}
 	return Report{
-		Requests: Quota{requests, limits.Requests, average(100*requests, limits.Requests)},
-		Tokens:   Quota{tokens, limits.Tokens, average(100*tokens, limits.Tokens)},
-		Sessions: SessionQuota{int64(active), limits.Sessions, average(100*int64(active), limits.Sessions)},
+		Requests: quota(requests, limits.Requests),
+		Tokens:   quota(tokens, limits.Tokens),
+		Sessions: SessionQuota(quota(owned.Sessions, limits.Sessions)),
+		Quotas: Quotas{
+			Keys:           quota(owned.Keys, limits.Keys),
+			ActiveSessions: quota(owned.Sessions, limits.Sessions),
+			StoredBytes:    quota(owned.StoredBytes, limits.StoredBytes),
+		},
 	}
 }
+
+func quota(used, limit int64) Quota { return Quota{used, limit, average(100*used, limit)} }

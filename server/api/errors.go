@@ -156,8 +156,10 @@ func Limited(d limit.Decision) *Error {
 
 // quotaTexts holds the message for each quota. It contains two numbers: the used part of the quota, and the quota.
 var quotaTexts = map[limit.Quota]string{
-	limit.QuotaKeys:    "The account has %d of %d active keys. Revoke a key first.",
-	limit.QuotaSockets: "The account has %d of %d open sockets. Close a socket first.",
+	limit.QuotaKeys:           "The account has %d of %d active keys. Revoke a key first.",
+	limit.QuotaActiveSessions: "The account has %d of %d active sessions. Delete a session first.",
+	limit.QuotaSockets:        "The account has %d of %d open sockets. Close a socket first.",
+	limit.QuotaStoredBytes:    "The account stores %d of %d bytes, so the request does not fit. Delete a session or clear its messages first.",
 }
 
 // quotaExceeded returns the error (429) for a request that a quota refused. It has no RetryAfter, because a quota does not

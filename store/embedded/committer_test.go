@@ -159,7 +159,7 @@ func TestCommitter_FailingOperation_OthersSucceed(t *testing.T) {
 			return s.submit(context.Background(), func(w *writing) error {
 				at := ref{somebody, session.ID}
 				w.dissolve(at)
-				_, err := w.removeMessages(at)
+				_, err := w.removeMessages(at, &session)
 				return errors.Join(err, fail())
 			})
 		}

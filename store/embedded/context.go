@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"parley/auth"
 	"parley/conversation"
 	"parley/conversation/window"
 	"parley/stream"
@@ -30,10 +31,25 @@ func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID
 		}
 		return streaming, nil
 	})
+	if err == nil {
+		err = s.chargeEmbedding(ctx, &found, tokens)
+	}
 	if err != nil {
 		return conversation.Context{}, err
 	}
 	return found, nil
+}
+
+// chargeEmbedding charges the embedding of a new message to the limit of tokens a minute, if the index has embeddings with which
+// the caller will compare it. tokens is the size of the message.
+func (s *Store) chargeEmbedding(ctx context.Context, found *conversation.Context, tokens int) error {
+	a := auth.AdmissionOf(ctx)
+	embeds := slices.ContainsFunc(found.Index, func(x conversation.Indexed) bool { return x.Vector != nil })
+	if a == nil || !embeds {
+		return nil
+	}
+	_, err := s.limits.reserve(a, tokens)
+	return err
 }
 
 // context returns the data from which the prompt of a turn is planned: the session, the summary, the history and the index.

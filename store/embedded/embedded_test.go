@@ -313,7 +313,9 @@ func TestTurn_LongHistory_CostsNoMore(t *testing.T) {
 				stored.Head = reply.ID
 				stored.MessageCount += 2
 				stored.HistoryTokens += asked.TokensInPrompt() + reply.TokensInPrompt()
-				err = errors.Join(err, w.putMessage(at, &asked), w.putMessage(at, &reply))
+				bytes := int64(asked.StoredBytes() + reply.StoredBytes())
+				err = errors.Join(err, w.putMessage(at, &asked), w.putMessage(at, &reply),
+					w.addStored(somebody, stored.ExpiresAt, storedCount{bytes: bytes}))
 			}
 			return errors.Join(err, w.putSession(at, &stored))
 		}))

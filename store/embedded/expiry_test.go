@@ -104,8 +104,15 @@ func expire(t *testing.T, s *Store, session conversation.Session) {
 		if err != nil {
 			return err
 		}
-		err = w.delete(expiryBucket, expiryKey(stored.ExpiresAt, at))
+		bytes, err := w.bytesOf(at)
+		if err != nil {
+			return err
+		}
+		counted := storedCount{1, bytes + int64(stored.StoredBytes())}
+		err = errors.Join(w.delete(expiryBucket, expiryKey(stored.ExpiresAt, at)),
+			w.addStored(at.owner, stored.ExpiresAt, storedCount{-counted.sessions, -counted.bytes}))
 		stored.ExpiresAt = w.now
-		return errors.Join(err, w.put(expiryBucket, expiryKey(stored.ExpiresAt, at), nil), w.putSession(at, &stored))
+		return errors.Join(err, w.addStored(at.owner, stored.ExpiresAt, counted),
+			w.put(expiryBucket, expiryKey(stored.ExpiresAt, at), nil), w.putSession(at, &stored))
 	}))
 }

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -237,4 +238,33 @@ func send(t *testing.T, service *service.Service, session, text string) {
 	must(t, err)
 	_, err = sent.Wait(t.Context())
 	must(t, err)
+}
+
+// BenchmarkPreview measures a dry run in a session of 1,000 exchanges with 16 KiB of metadata each. The window holds them all.
+func BenchmarkPreview(b *testing.B) {
+	for _, policy := range []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic} {
+		b.Run(string(policy), func(b *testing.B) {
+			s := openBench(b, Options{noSync: true})
+			created, err := s.CreateSession(b.Context(), somebody, conversation.NewSession{
+				UserID: "user_0123456789abcdef", Context: conversation.ContextConfig{
+					MaxTokens: 1_000_000, CompressionEnabled: true, RetentionPolicy: policy,
+				},
+			})
+			must(b, err)
+			metadata := json.RawMessage(`{"list":[` + strings.Repeat(`"sixteen bytes",`, 1000) + `0]}`)
+			for range 1000 {
+				turn := newTurn(created.Session.ID, "hello")
+				turn.Metadata = metadata
+				begun, err := s.BeginTurn(b.Context(), somebody, turn)
+				must(b, err)
+				_, err = s.EndTurn(b.Context(), begun.Key, completed("good day"), conversation.Timing{})
+				must(b, err)
+			}
+			service := service.New(service.Options{Store: s, Count: fourth, Log: slog.New(slog.DiscardHandler)})
+			for b.Loop() {
+				_, err := service.Preview(b.Context(), somebody, created.Session.ID, conversation.User, "hello")
+				must(b, err)
+			}
+		})
+	}
 }

@@ -162,7 +162,7 @@ func (s *Store) ClearMessages(ctx context.Context, owner conversation.Owner, ses
 			queued, err := w.enqueue(at, &session, waiter{name: name, interrupts: true})
 			return conversation.Cleared{Queued: queued}, err
 		}
-		count, err := w.removeMessages(at)
+		count, err := w.removeMessages(at, &session)
 		if err != nil {
 			return conversation.Cleared{}, err
 		}

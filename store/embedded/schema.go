@@ -41,6 +41,8 @@ const (
 	unsettledBucket = "unsettled"
 	// usageBucket: OWNER | hour (8) → counts of usage (appendUsage).
 	usageBucket = "usage"
+	// storedBucket: OWNER | hour (8) → the number of the owner's sessions that expire in this hour, and their bytes.
+	storedBucket = "stored"
 	// keysBucket: OWNER | key id → auth.Key as JSON.
 	keysBucket = "keys"
 	// keyOrderBucket: OWNER | createdAt (8) | key id → nothing. A list of keys reads the bucket backwards, from newest to oldest.
@@ -69,8 +71,8 @@ const (
 func allBuckets() []string {
 	return []string{
 		sessionsBucket, messagesBucket, indexBucket, summariesBucket, usersBucket, expiryBucket, idempotencyBucket, idempotentBucket, forgetBucket,
-		liveBucket, unsettledBucket, usageBucket, keysBucket, keyOrderBucket, keyEndsBucket, auditBucket, secretsBucket, accountsBucket,
-		daysBucket, metaBucket,
+		liveBucket, unsettledBucket, usageBucket, storedBucket, keysBucket, keyOrderBucket, keyEndsBucket, auditBucket, secretsBucket,
+		accountsBucket, daysBucket, metaBucket,
 	}
 }
 

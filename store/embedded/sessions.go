@@ -21,6 +21,9 @@ func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, ses
 			made, err := w.session(ref{owner, earlier.Session})
 			return conversation.SessionCreated{Session: made, Replayed: true}, err
 		}
+		if err := w.mayCreate(ctx, owner, len(session.Metadata)); err != nil {
+			return conversation.SessionCreated{}, err
+		}
 		made, err := w.createSession(owner, &session)
 		return conversation.SessionCreated{Session: made}, err
 	})
@@ -48,6 +51,12 @@ func (w *writing) createSession(owner conversation.Owner, session *conversation.
 		return conversation.Session{}, err
 	}
 	if err := w.put(expiryBucket, expiryKey(created.ExpiresAt, at), nil); err != nil {
+		return conversation.Session{}, err
+	}
+	if err := w.dropStored(owner); err != nil {
+		return conversation.Session{}, err
+	}
+	if err := w.addStored(owner, created.ExpiresAt, storedCount{sessions: 1, bytes: int64(created.StoredBytes())}); err != nil {
 		return conversation.Session{}, err
 	}
 	return created, w.count(owner, momentHour(w.now), conversation.UsageOfSession())
@@ -106,7 +115,10 @@ func (s *Store) DeleteSession(ctx context.Context, owner conversation.Owner, ses
 
 // removeSession removes a session with its messages, index, summary and idempotency keys. A live turn moves to unsettledBucket.
 func (w *writing) removeSession(at ref, session *conversation.Session) error {
-	if _, err := w.removeMessages(at); err != nil {
+	if _, err := w.removeMessages(at, session); err != nil {
+		return err
+	}
+	if err := w.addStored(at.owner, session.ExpiresAt, storedCount{sessions: -1, bytes: -int64(session.StoredBytes())}); err != nil {
 		return err
 	}
 	if err := w.forgetSession(at); err != nil {
@@ -130,8 +142,15 @@ func (w *writing) removeSession(at ref, session *conversation.Session) error {
 }
 
 // removeMessages removes the messages of a session, their index and the summary. It returns the number of removed messages.
-func (w *writing) removeMessages(at ref) (int, error) {
+func (w *writing) removeMessages(at ref, session *conversation.Session) (int, error) {
 	if _, err := w.removeAll(indexBucket, at); err != nil {
+		return 0, err
+	}
+	bytes, err := w.bytesOf(at)
+	if err != nil {
+		return 0, err
+	}
+	if err := w.addStored(at.owner, session.ExpiresAt, storedCount{bytes: -bytes}); err != nil {
 		return 0, err
 	}
 	if w.bucket(summariesBucket).Get(at.key()) != nil {

@@ -143,7 +143,7 @@ func (s *Store) makePrivate(path string) {
 // load creates missing buckets, upgrades the schema, finds the turns that the last process did not end, and opens the journal.
 func (s *Store) load(journalPath string) error {
 	err := s.db.Update(func(tx *bbolt.Tx) error {
-		hasKeyEnds := tx.Bucket([]byte(keyEndsBucket)) != nil
+		hasKeyEnds, hasStored := tx.Bucket([]byte(keyEndsBucket)) != nil, tx.Bucket([]byte(storedBucket)) != nil
 		for _, name := range allBuckets() {
 			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
 				return err
@@ -151,6 +151,11 @@ func (s *Store) load(journalPath string) error {
 		}
 		if !hasKeyEnds { // a new file, or a file of a version that kept no ends
 			if err := addKeyEnds(&reading{bolt: tx, now: conversation.TimeOf(time.Now())}); err != nil {
+				return err
+			}
+		}
+		if !hasStored { // a new file, or a file of a version that counted no bytes
+			if err := fillStored(&reading{bolt: tx}); err != nil {
 				return err
 			}
 		}

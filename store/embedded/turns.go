@@ -18,7 +18,7 @@ import (
 func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	r := reservation{admission: auth.AdmissionOf(ctx)}
 	begun, err := update(ctx, s, func(w *writing) (conversation.TurnStart, error) {
-		return w.beginTurn(ref{owner, turn.SessionID}, &turn, &r)
+		return w.beginTurn(ctx, ref{owner, turn.SessionID}, &turn, &r)
 	})
 	switch {
 	case !r.made:
@@ -37,12 +37,12 @@ type reservation struct {
 	taken     limit.Reservation
 }
 
-func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) (conversation.TurnStart, error) {
+func (w *writing) beginTurn(ctx context.Context, at ref, turn *conversation.NewTurn, r *reservation) (conversation.TurnStart, error) {
 	session, err := w.session(at)
 	if err != nil {
 		return conversation.TurnStart{}, err
 	}
-	other, begins, err := w.mayBegin(at, &session, turn, r)
+	other, begins, err := w.mayBegin(ctx, at, &session, turn, r)
 	if err != nil || !begins {
 		return other, err
 	}
@@ -71,7 +71,7 @@ func (w *writing) beginTurn(at ref, turn *conversation.NewTurn, r *reservation) 
 
 // mayBegin decides whether a turn begins now. If so, it reserves the turn's tokens. If not, other reports that the request is a
 // replay or that it waits in the queue. If the turn is refused, err is the reason.
-func (w *writing) mayBegin(at ref, session *conversation.Session, turn *conversation.NewTurn, r *reservation) (other conversation.TurnStart, begins bool, err error) {
+func (w *writing) mayBegin(ctx context.Context, at ref, session *conversation.Session, turn *conversation.NewTurn, r *reservation) (other conversation.TurnStart, begins bool, err error) {
 	if r.admission != nil { // the key may have been revoked while the send waited in the queue
 		if err := w.alive(r.admission); err != nil {
 			w.leave(at, turn.Waiter)
@@ -100,6 +100,10 @@ func (w *writing) mayBegin(at ref, session *conversation.Session, turn *conversa
 	if current, ok := window.Check(config.MaxTokens, config.CompressionEnabled, session.HistoryTokens, tokens); !ok {
 		w.refuse(at, turn.Waiter)
 		return other, false, &conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
+	}
+	if err := w.mayStore(ctx, at.owner, len(turn.Content)+len(turn.Metadata)); err != nil {
+		w.refuse(at, turn.Waiter)
+		return other, false, err
 	}
 	if err := w.reserve(r, window.Estimate(config.MaxTokens, session.HistoryTokens, tokens)); err != nil {
 		w.refuse(at, turn.Waiter)
@@ -157,6 +161,9 @@ func (w *writing) putTurn(at ref, begun *conversation.TurnStart, last conversati
 		return err
 	}
 	if err := w.putMessage(at, &begun.Message); err != nil {
+		return err
+	}
+	if err := w.addStored(at.owner, begun.Session.ExpiresAt, storedCount{bytes: int64(begun.Message.StoredBytes())}); err != nil {
 		return err
 	}
 	if err := w.index(at, &begun.Session, &begun.Message); err != nil {
@@ -236,6 +243,9 @@ func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversa
 	}
 	session.LiveReply, session.LiveMessage = "", ""
 	if err := w.putMessage(at, reply); err != nil {
+		return err
+	}
+	if err := w.addStored(at.owner, session.ExpiresAt, storedCount{bytes: int64(reply.StoredBytes())}); err != nil {
 		return err
 	}
 	if err := w.putSession(at, session); err != nil {

@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
+	"parley/auth"
 	"parley/conversation"
 	"parley/conversation/usage"
 	"parley/store/record"
@@ -18,8 +20,8 @@ import (
 // oldAtOnce is the maximum number of old buckets of usage that one transaction removes. It keeps other writes from waiting long.
 const oldAtOnce = 4096
 
-// Usage implements conversation.Store. It reads the owner's buckets of the hours [from, to), and the lifetime of each session of
-// the owner.
+// Usage implements conversation.Store. It reads the owner's buckets of the hours [from, to), the lifetime of each session of the
+// owner, and the end of each active API key of the owner.
 func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to usage.Hour) (conversation.UsageSpan, error) {
 	var used conversation.UsageSpan
 	if err := s.Admit(ctx); err != nil { // the report includes this request
@@ -34,6 +36,12 @@ func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to us
 		if used.Hours, err = r.usage(owner, from, to); err != nil {
 			return err
 		}
+		used.Keys = r.activeKeys(auth.Owner{Account: owner.Account, Mode: string(owner.Mode)}, math.MaxInt64)
+		kept, err := r.stored(owner)
+		if err != nil {
+			return err
+		}
+		used.StoredBytes = kept.bytes
 		return r.existing(owner, from, to, &used)
 	})
 	return used, err

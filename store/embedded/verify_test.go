@@ -17,7 +17,7 @@ func verify(t testing.TB, s *Store) {
 		for err := range w.bolt.Check() {
 			t.Errorf("the file: %v", err)
 		}
-		return errors.Join(w.verify(), w.verifyKeys(), w.verifyUsage())
+		return errors.Join(w.verify(), w.verifyKeys(), w.verifyUsage(), w.verifyStored())
 	}))
 }
 

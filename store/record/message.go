@@ -98,6 +98,20 @@ func ReadMessage[T string | []byte](record T, m *conversation.Message) error {
 	return r.err()
 }
 
+// MessageBytes returns conversation.Message.StoredBytes of a record of AppendMessage. It does not copy the content. It returns
+// ErrMalformed if the record is cut short or has another Version.
+func MessageBytes[T string | []byte](record T) (int, error) {
+	r := reader[T]{rest: record}
+	if r.byte() != Version {
+		return 0, ErrMalformed
+	}
+	r.raw() // the role
+	r.raw() // the status
+	n := len(r.raw())
+	n += len(r.raw())
+	return n, r.err()
+}
+
 func (r *reader[T]) role() conversation.Role {
 	return known(r.raw(), conversation.User, conversation.Assistant, conversation.System)
 }

@@ -40,6 +40,7 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 		appendCounts([]any{
 			turn.SessionID, turn.Waiter, s.node, record.AppendMessage(nil, &message), message.TokensInPrompt(), string(turn.OnBusy),
 			conversation.RandomText(2 * randomLength), key, digest, appendIndexed(nil, &message),
+			message.StoredBytes(), auth.LimitsOf(ctx).StoredBytes,
 		}, &counted)...)
 	parts := list(reply)
 	if outcome(parts) != "queued" {
@@ -78,6 +79,8 @@ func refusedTurn(ctx context.Context, parts []any) error {
 			return err
 		}
 		return refused
+	case why == "quota":
+		return quotaRefused(ctx, parts)
 	case refusals[why] != nil:
 		return refusals[why]
 	}

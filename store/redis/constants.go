@@ -31,6 +31,11 @@ const (
 	// One operation removes up to prunedAtOnce expired sessions from the indices. That takes less than a millisecond. An
 	// operation adds one session at most, so expired sessions do not pile up.
 	prunedAtOnce = 100
+	// A script removes up to requestsForgottenAtOnce records of idempotency keys, which takes less than a millisecond.
+	requestsForgottenAtOnce = 500
+	// Stored bytes are counted by the storedPeriod in which their sessions expire (lua/lib/stored.lua). A shorter period gives the
+	// bytes of expired sessions back sooner. A longer period needs less memory: with 10 minutes, 2 KB for each owner.
+	storedPeriod = 10 * time.Minute
 	// Creating or listing API keys removes up to keysPurgedAtOnce records of ended keys. A new key adds one record at most, so
 	// ended keys do not pile up. Creating a key also moves up to keysAdoptedAtOnce keys from the list of earlier versions.
 	keysPurgedAtOnce, keysAdoptedAtOnce = 10, 100
@@ -98,6 +103,11 @@ func constants() []constant {
 		{"JOURNAL_OUTLIVES", milliseconds(journalOutlives)},
 		{"RESERVATION_OUTLIVES", milliseconds(reservationOutlives)},
 		{"PRUNED_AT_ONCE", prunedAtOnce},
+		{"REQUESTS_FORGOTTEN_AT_ONCE", requestsForgottenAtOnce},
+		{"STORED_PERIOD", milliseconds(storedPeriod)},
+		{"STORED_PERIODS", int(conversation.Lifetime/storedPeriod) + 1},
+		{"QUOTA_ACTIVE_SESSIONS", string(limit.QuotaActiveSessions)},
+		{"QUOTA_STORED_BYTES", string(limit.QuotaStoredBytes)},
 
 		{"ENDED_KEY_LIFETIME", milliseconds(auth.EndedKeyLifetime)},
 		{"MAX_ENDED_KEYS", auth.MaxEndedKeys},

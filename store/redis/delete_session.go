@@ -16,5 +16,15 @@ func (s *Store) DeleteSession(ctx context.Context, owner conversation.Owner, ses
 	if err != nil {
 		return conversation.Session{}, err
 	}
-	return sessionOrGone(sessionID, reply)
+	if text(reply) == "gone" {
+		return conversation.Session{}, conversation.ErrSessionNotFound
+	}
+	parts := list(reply)
+	if len(parts) != 2 {
+		return conversation.Session{}, deleteSessionScript.malformed()
+	}
+	if integer(parts[1]) == 1 {
+		s.forgetRequests(ctx, tag, sessionID)
+	}
+	return readSession(sessionID, parts[0])
 }

@@ -9,7 +9,7 @@ import (
 	"parley/store/record"
 )
 
-var getContextScript = newScript("get_context", reads|admits)
+var getContextScript = newScript("get_context", reserves|idempotent)
 
 // Context implements conversation.Store.
 func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID string, tokens int) (conversation.Context, error) {
@@ -21,6 +21,8 @@ func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID
 	parts := list(reply)
 	if text(reply) == "gone" {
 		return conversation.Context{}, conversation.ErrSessionNotFound
+	} else if outcome(parts) == "tokens" {
+		return conversation.Context{}, refusedTurn(ctx, parts)
 	} else if len(parts) != 7 {
 		return conversation.Context{}, getContextScript.malformed()
 	}

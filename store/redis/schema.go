@@ -38,7 +38,8 @@ import (
 //
 //	TAG:s:<sid>          hash    a session. Always: user, created, expires, last (activity), count (of messages), prompt,
 //	                             completion, total (tokens used), window, compress ('1' or ''), policy, htokens (of the history),
-//	                             fence. Optional: meta, head (last message), cleared (the head that ClearMessages set). While a
+//	                             fence. Optional: meta, bytes (in the quota storedBytes; missing in sessions of earlier versions),
+//	                             head (last message), cleared (the head that ClearMessages set). While a
 //	                             turn is live: live (the reply), asked (the message), previous (the head before the turn), node,
 //	                             waiter (of the BeginTurn that began the turn), stop. While sends wait: queue (MessagePack,
 //	                             lua/lib/queue.lua), granted (the waiter that may take the session), grantedAt. Expires with the
@@ -58,6 +59,11 @@ import (
 //	                             Usage remove expired sessions from TAG:i, TAG:u:<user> and TAG:x.
 //	TAG:idem:<key>       hash    the session or turn that a request with an idempotency key created: digest, session, asked,
 //	                             message. Expires with the session. Without the session, the idempotency key counts as unknown.
+//	TAG:q:<sid>          list    the idempotency keys of a session's requests. DeleteSession removes their records TAG:idem:<key>.
+//	                             Expires with the session.
+//	TAG:b                hash    bytes in the quota storedBytes (lua/lib/stored.lua): total, first (period), <period> for the
+//	                             sessions that expire in this period. A period is a number of 10 minutes since 1970. Expires with
+//	                             the last session.
 //	TAG:j:<sid>:<fence>  string  the journal of a live reply: empty when the turn begins; expires with the session. The end of the
 //	                             turn empties the journal and keeps it for 5 minutes.
 //	TAG:r:<sid>          string  the reservation of the session's unsettled turn (lua/lib/turn.lua). Expires an hour after the
@@ -143,6 +149,8 @@ func sessionsKey(tag string) string            { return tag + ":i" }
 func userSessionsKey(tag, user string) string  { return tag + ":u:" + user }
 func expiryKey(tag string) string              { return tag + ":x" }
 func requestKey(tag, key string) string        { return tag + ":idem:" + key }
+func sessionRequestsKey(tag, id string) string { return tag + ":q:" + id }
+func storedKey(tag string) string              { return tag + ":b" }
 func journalName(tag, id, fence string) string { return tag + ":j:" + id + ":" + fence }
 func reservationKey(tag, id string) string     { return tag + ":r:" + id }
 func followersKey(tag, id string) string       { return tag + ":v:" + id }
@@ -188,6 +196,8 @@ var luaNames = []struct{ function, parameters, result string }{
 	{"user_sessions_key", "user", userSessionsKey("<TAG>", "<user>")},
 	{"expiry_key", "", expiryKey("<TAG>")},
 	{"request_key", "key", requestKey("<TAG>", "<key>")},
+	{"session_requests_key", "id", sessionRequestsKey("<TAG>", "<id>")},
+	{"stored_key", "", storedKey("<TAG>")},
 	{"journal_key", "id, fence", journalName("<TAG>", "<id>", "<fence>")},
 	{"reservation_key", "id", reservationKey("<TAG>", "<id>")},
 	{"followers_key", "id", followersKey("<TAG>", "<id>")},

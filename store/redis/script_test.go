@@ -17,10 +17,11 @@ import (
 // allScripts lists the scripts of this package.
 var allScripts = []*script{
 	admitScript, beginTurnScript, checkScript, claimSecretScript, clearMessagesScript, createKeyScript, createSessionScript,
-	deleteSessionScript, endOrphanScript, endTurnScript, findOrphanScript, followScript, getContextScript, getMessageScript,
-	getMessagesScript, getSessionScript, getUsageScript, heartbeatScript, journalScript, leaveQueueScript, listAuditScript, listKeysScript,
-	listMessagesScript, listSessionsScript, openSocketScript, pingScript, pollScript, putTicketScript, removeNodeScript, removePointerScript,
-	resumeTurnScript, revokeKeyScript, rotateKeyScript, saveSummaryScript, setPointerScript, setSocketsScript, setTierScript, setVectorsScript,
+	deleteSessionScript, endOrphanScript, endTurnScript, findOrphanScript, followScript, forgetRequestsScript, getContextScript,
+	getMessageScript, getMessagesScript, getSessionScript, getUsageScript, heartbeatScript, journalScript, leaveQueueScript,
+	listAuditScript, listKeysScript, listMessagesScript, listSessionsScript, openSocketScript, pingScript, pollScript, putTicketScript,
+	removeNodeScript, removePointerScript, resumeTurnScript, revokeKeyScript, rotateKeyScript, saveSummaryScript, setPointerScript,
+	setSocketsScript, setTierScript, setVectorsScript,
 	stopReplyScript, takeTicketScript, touchKeyScript,
 }
 
@@ -84,7 +85,7 @@ var luaGlobals = []string{
 
 // maxTyped is the largest number that Lua code may contain, for example as an index in ARGV. Larger numbers are limits and times,
 // which must come from Go. luaUnits lists the exceptions.
-const maxTyped = 12
+const maxTyped = 13
 
 var luaUnits = []string{"24", "1000"} // hours of a day, milliseconds of a second
 

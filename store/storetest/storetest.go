@@ -46,6 +46,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"sockets", socketTests()},
 		{"audit", auditTests()},
 		{"usage", usageTests()},
+		{"quotas", quotaTests()},
 		{"concurrency", concurrencyTests()},
 	}
 	for _, g := range groups {

@@ -144,7 +144,7 @@ export class UsageDialog {
       row.toggleAttribute("data-over", used > limit);
       return row;
     });
-    const about = `Tier ${usage.tier}, ${billingPeriodOf(usage.billingPeriod)}. These limits are not enforced.`;
+    const about = `Tier ${usage.tier}, ${billingPeriodOf(usage.billingPeriod)}. The limits of requests and tokens are not enforced.`;
     this.#used.replaceChildren(element("p", {}, about), ...meters);
   }
 

@@ -5,7 +5,7 @@
 -- ARGV[5] the message's tokens in a prompt
 -- ARGV[6] what to do if the session is busy: 'enqueue', 'reject' or 'interrupt' · ARGV[7] random characters for two ids
 -- ARGV[8] idempotency key, '' for none · ARGV[9] digest of the request · ARGV[10] the message's record in the index
--- ARGV[11…] counts of usage
+-- ARGV[11] the message's bytes in the quota storedBytes · ARGV[12] the quota, '0' for no limit · ARGV[13…] counts of usage
 -- Result: one of
 --   {'begun', …}                          the result of turn_view
 --   {'replayed', message, reply}          ids of the turn that the same request began before
@@ -15,6 +15,7 @@
 --   {'gone'}                              no such session
 --   {'void'}                              resume_turn.lua has voided the waiter
 --   {'overflow', tokens, window}          the prompt would not fit the window
+--   {'quota', name, used part}            the message does not fit the quota of stored bytes
 --   {'tokens', {used, reset, wait}}       the limit of tokens a minute is exceeded
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end
@@ -38,6 +39,11 @@ if needed > budget(s.window) then
   leave(s, waiter)
   return {'overflow', s.htokens + tokens + PROMPT_OVERHEAD + reply_room(s.window), s.window}
 end
+local stored, bytes = stored_at(s.expires), tonumber(ARGV[11])
+if not stored_fits(stored, bytes, ARGV[12]) then
+  leave(s, waiter)
+  return {'quota', QUOTA_STORED_BYTES, stored.total}
+end
 local prompt = math.min(s.htokens + tokens, budget(s.window)) + PROMPT_OVERHEAD
 local reserved, refused = reserve_tokens(prompt + reply_room(s.window))
 if not reserved then
@@ -50,14 +56,15 @@ s.asked = new_id(MESSAGE_PREFIX, at, s.head, string.sub(ARGV[7], 1, RANDOM_LENGT
 s.live = new_id(MESSAGE_PREFIX, at, s.asked, string.sub(ARGV[7], RANDOM_LENGTH + 1))
 s.head, s.last, s.count, s.htokens, s.fence = s.live, at, s.count + 2, s.htokens + tokens, s.fence + 1
 s.waiter, s.node, s.stop = waiter, ARGV[3], nil
-session_save(s, 'previous', 'asked', 'live', 'head', 'last', 'count', 'htokens', 'fence', 'waiter', 'node', 'stop')
+stored_add(stored, s, bytes)
+session_save(s, 'previous', 'asked', 'live', 'head', 'last', 'count', 'htokens', 'fence', 'waiter', 'node', 'stop', 'bytes')
 message_add(s, s.asked, tokens, at, ARGV[4])
 index_add(s, s.asked, ARGV[10], '')
 redis.call('PEXPIREAT', messages_key(s.id), int(s.expires))
 redis.call('SET', journal_key(s.id, s.fence), '', 'PXAT', int(s.expires))
 reservation_save(s, reserved[1], reserved[2], prompt)
 remember(s, request, ARGV[9])
-count_usage(at, counts_from(ARGV, 11))
+count_usage(at, counts_from(ARGV, 13))
 if at > last then count_usage(s.created, {SESSION_TIME_FIELD, at - last}) end
 turn_taken(s, request)
 notify_followers(s.id)

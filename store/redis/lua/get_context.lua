@@ -1,7 +1,15 @@
--- Returns the context from which BeginTurn would plan the prompt of a new message. It changes nothing.
+-- Returns the context from which BeginTurn would plan the prompt of a new message. If the context has vectors, the caller embeds
+-- the message, so the script reserves the message's tokens in the limit of tokens a minute. It changes nothing else.
 -- KEYS[1] the session
 -- ARGV[1] the session's id · ARGV[2] tokens of the new message
 -- Result: {session_view, the live reply (lib/messages.lua) or '', results of context_view} · 'gone' no such session
+--   {'tokens', {used, reset, wait}} the limit of tokens a minute is exceeded
 local s = session_at(ARGV[1])
 if not s then return 'gone' end
-return {session_view(s), s.live and live_member(s) or '', context_view(s, '+', s.htokens + tonumber(ARGV[2]) + MESSAGE_OVERHEAD)}
+local tokens = tonumber(ARGV[2])
+local messages, indexed, vectors, last, summary = context_view(s, '+', s.htokens + tokens + MESSAGE_OVERHEAD)
+if #vectors > 0 then
+  local reserved, refused = reserve_tokens(tokens)
+  if not reserved then return {'tokens', refused} end
+end
+return {session_view(s), s.live and live_member(s) or '', messages, indexed, vectors, last, summary}

@@ -3,7 +3,7 @@
 -- KEYS[1] sessions by expiry
 -- ARGV[1] first hour · ARGV[2] end of the range, exclusive
 -- ARGV[3] retention period in hours; the range begins no earlier · ARGV[4] lifetime of a session in milliseconds
--- Result: {this hour, first hour of the range, number of existing sessions,
+-- Result: {this hour, first hour of the range, number of existing sessions, number of active API keys, stored bytes,
 --   {hour, number of existing sessions that were created in that hour, hour, …},
 --   {day, {field, count, …}, packed counts (lib/usage.lua) or '', day, …}}
 prune()
@@ -30,4 +30,5 @@ for day = math.floor(first / 24), math.floor(last / 24) do
     days[#days + 1] = packed or ''
   end
 end
-return {this, first, redis.call('ZCOUNT', KEYS[1], '(' .. int(now), '+inf'), existing, days}
+local active = redis.call('ZCOUNT', KEYS[1], '(' .. int(now), '+inf')
+return {this, first, active, active_keys(), stored_at(now).total, existing, days}

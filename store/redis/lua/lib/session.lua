@@ -5,8 +5,9 @@
 -- The fields that session_view returns, in the order in which readSession (session.go) reads them.
 local VIEW = {'user', 'created', 'expires', 'last', 'count', 'prompt', 'completion', 'total', 'meta', 'window', 'compress',
   'policy', 'htokens', 'head', 'cleared', 'live', 'asked', 'fence'}
-local FIELDS = {'previous', 'node', 'waiter', 'stop', 'queue', 'granted', 'grantedAt', unpack(VIEW)}
-local NUMBERS = {'created', 'expires', 'last', 'count', 'prompt', 'completion', 'total', 'window', 'htokens', 'fence', 'grantedAt'}
+local FIELDS = {'previous', 'node', 'waiter', 'stop', 'queue', 'granted', 'grantedAt', 'bytes', unpack(VIEW)}
+local NUMBERS = {'created', 'expires', 'last', 'count', 'prompt', 'completion', 'total', 'window', 'htokens', 'fence', 'grantedAt',
+  'bytes'}
 
 -- Returns a session, or nil if it does not exist or has expired.
 local function session_at(id)

@@ -38,16 +38,17 @@ end
 -- write to it: on a missing key, SETRANGE would create a key that never expires.
 local function empty_journal(id, fence) redis.call('SET', journal_key(id, fence), '', 'PX', JOURNAL_OUTLIVES) end
 
--- Ends the live turn of a session. record is the reply's record, and tokens the reply's size in a prompt. usage is {prompt
--- tokens, completion tokens, total tokens}. counts are the counts of usage.
-local function end_turn(s, record, tokens, usage, counts)
+-- Ends the live turn of a session. record is the reply's record, tokens the reply's size in a prompt, and bytes its size in the
+-- quota storedBytes. usage is {prompt tokens, completion tokens, total tokens}. counts are the counts of usage.
+local function end_turn(s, record, tokens, bytes, usage, counts)
   message_add(s, s.live, tokens, s.last, record)
   settle_turn(s.id, s.fence, s.live, usage[3], counts)
   empty_journal(s.id, s.fence)
+  stored_add(stored_at(s.expires), s, bytes)
   s.htokens = s.htokens + tokens
   s.prompt, s.completion, s.total = s.prompt + usage[1], s.completion + usage[2], s.total + usage[3]
   s.live, s.asked, s.previous, s.node, s.waiter, s.stop = nil, nil, nil, nil, nil, nil
-  session_save(s, 'htokens', 'prompt', 'completion', 'total', 'live', 'asked', 'previous', 'node', 'waiter', 'stop')
+  session_save(s, 'htokens', 'prompt', 'completion', 'total', 'live', 'asked', 'previous', 'node', 'waiter', 'stop', 'bytes')
   grant_next(s)
   notify_followers(s.id)
 end
