@@ -18,26 +18,30 @@ type sockets struct {
 // OpenSocket implements auth.Store.
 func (s *Store) OpenSocket(ctx context.Context, owner auth.Owner) (close func(), err error) {
 	most := auth.LimitsOf(ctx).Sockets
-	err = s.view(ctx, func(*reading) error { return s.sockets.add(owner, most) })
+	err = s.view(ctx, func(*reading) error {
+		if used, ok := s.sockets.add(owner, most); !ok {
+			return auth.QuotaRefused(ctx, limit.QuotaSockets, used)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
 	return func() { s.sockets.remove(owner) }, nil
 }
 
-// add counts a socket. If the owner already has as many sockets as most, it returns an *auth.QuotaError. most is 0 for no limit.
-func (o *sockets) add(owner auth.Owner, most int64) error {
+// add counts a socket, unless the owner already has as many sockets as most, which is 0 for no limit. used is the count before.
+func (o *sockets) add(owner auth.Owner, most int64) (used int64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	used := o.open[owner]
-	if most > 0 && used >= most {
-		return &auth.QuotaError{Quota: limit.QuotaSockets, Used: used, Limit: most}
+	if used = o.open[owner]; most > 0 && used >= most {
+		return used, false
 	}
 	if o.open == nil {
 		o.open = make(map[auth.Owner]int64)
 	}
 	o.open[owner] = used + 1
-	return nil
+	return used, true
 }
 
 func (o *sockets) remove(owner auth.Owner) {
@@ -46,4 +50,10 @@ func (o *sockets) remove(owner auth.Owner) {
 	if o.open[owner]--; o.open[owner] == 0 {
 		delete(o.open, owner)
 	}
+}
+
+func (o *sockets) count(owner auth.Owner) int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.open[owner]
 }

@@ -15,7 +15,7 @@ func (s *Store) OpenSocket(ctx context.Context, owner auth.Owner) (close func(),
 	with := s.sockets.add(owner)
 	reply, err := s.run(ctx, openSocketScript, tag, []string{socketsKey(tag)}, s.node, with.change, with.count, most, lease)
 	if used, full := reply.(int64); full {
-		err = &auth.QuotaError{Quota: limit.QuotaSockets, Used: used, Limit: most}
+		err = auth.QuotaRefused(ctx, limit.QuotaSockets, used)
 	}
 	if err != nil {
 		s.sockets.remove(owner) // renewLoop corrects the stored count, if the script has run but its reply was lost

@@ -9,7 +9,7 @@ local function newer_sockets(node, change)
   if stored and tonumber(stored) > tonumber(change) then return tonumber(count) end
 end
 
--- Returns the number of open sockets on all nodes except one. It removes the counts of nodes with a lapsed lease.
+-- Returns the number of open sockets on all nodes except one; '' excepts none. It removes the counts of nodes with a lapsed lease.
 local function other_sockets(node)
   local stored, all = redis.call('HGETALL', sockets_key()), 0
   for i = 1, #stored, 2 do
