@@ -9,7 +9,7 @@ import (
 
 // A store keeps an audit entry for AuditLifetime: a quarter of a year, which is the usual interval of audits. It keeps at most
 // MaxAuditEntries entries of an owner, about 3 MB, and removes the oldest first: otherwise, an account could fill the store with
-// keys that it creates and revokes. Who must keep entries for longer collects the log of the server.
+// keys that it creates and revokes. To keep entries for longer, collect the log of the server.
 const (
 	AuditLifetime   = 90 * 24 * time.Hour
 	MaxAuditEntries = 10_000
