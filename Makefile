@@ -7,6 +7,7 @@
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CHECKS      := inherit,ST1000,ST1016
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 FUZZTIME    ?= 30s
 CI          ?= false
 
@@ -47,7 +48,7 @@ packages = ./server ./store/redis $$(go list ./... | grep -vE '/cmd/parley$$|/co
 # This package starts no goroutine, so the race detector would find nothing. It would multiply the time of the tests by four.
 sequential = ./conversation/window
 
-.PHONY: help build release test test-unit needs format vet lint suites counts race commands redis fuzz clean
+.PHONY: help build release test test-unit needs format vet lint govulncheck suites counts race commands redis fuzz clean
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -66,7 +67,7 @@ release: ## builds binaries for PLATFORMS in dist/, with their SBOM and SHA-256 
 	@for binary in $(CURDIR)/dist/parley-*; do go run -C .ci/sbom . $$binary $(VERSION) > $$binary.cdx.json || exit 1; done
 	cd dist && sha256sum parley-* > SHA256SUMS
 
-test: needs format vet lint ## runs every check: formatting, vet, the linter, all tests, the race detector (minutes)
+test: needs format vet lint govulncheck ## runs every check: formatting, vet, linter, known vulnerabilities, all tests, the race detector (minutes)
 	$(call step,all tests,$(MAKE) --no-print-directory --output-sync=target -j$(SUITES) suites)
 
 test-unit: format vet ## runs the tests that need no browser, Redis or other process, for use during work (under a minute)
@@ -134,6 +135,17 @@ vet:
 # `go run` keeps the linter in Go's build cache. A tool line in go.mod would add its dependencies to ours.
 lint: ## runs the pinned linter alone
 	$(call step,staticcheck,go run $(STATICCHECK) -checks '$(CHECKS)' ./...)
+
+# The first scan only compares the versions of the modules and of Go with the database of vulnerabilities, which takes a second. If
+# it finds something (exit status 3), the second scan fails if the code calls a vulnerable function. If the tool or the database
+# cannot be downloaded, nothing is checked: the step prints the reason and passes. The message then matches OFFLINE.
+OFFLINE := fetching vulnerabilities:|dial tcp|module lookup disabled|Forbidden|Not Found|i/o timeout
+
+govulncheck: ## looks for known vulnerabilities in the dependencies and in Go
+	$(call step,govulncheck,found=$$(go run $(GOVULNCHECK) -C cmd/parley -scan module 2>&1) || { \
+		if echo "$$found" | grep -q 'exit status 3'; then go run $(GOVULNCHECK) ./...; \
+		elif echo "$$found" | grep -qE '$(OFFLINE)'; then echo "NOT CHECKED:" $$(echo "$$found" | grep -E '$(OFFLINE)' | head -1); \
+		else echo "$$found"; false; fi; })
 
 fuzz: ## runs each fuzz target for FUZZTIME
 	@grep -rn --include='*_test.go' -o '^func Fuzz[A-Za-z0-9_]*' $$(ls -d */) | sed 's,^\(.*\)/[^/]*:.*func ,\1 ,' | \

@@ -47,6 +47,14 @@ type Owner struct {
 	Mode    string `json:"mode"` // Live or Test
 }
 
+// SocketLease is the longest time for which the sockets of a dead node still count towards the quota of their owner. A node
+// renews its leases every [SocketRenewal]. Two renewals may fail, for example during a failover of the store. It is short,
+// because after a crash the clients of the dead node connect to other nodes.
+const (
+	SocketLease   = 30 * time.Second
+	SocketRenewal = 10 * time.Second
+)
+
 // Store keeps accounts, keys and tickets. Its methods are atomic, and may be called from any goroutine. When a method returns,
 // its changes are durable, except those of TouchKeys and PutTicket. All times are from the store's clock. Besides the errors
 // named here, each method may return an error of the store, for example when the store is unreachable.
@@ -59,7 +67,8 @@ type Store interface {
 	// than that of all earlier keys of the owner. The first key of an account creates the account. tier becomes the tier of
 	// the account. If tier is "", an existing account keeps its tier, and a new account gets limit.Free. CreateKey returns
 	// an error if a key with the same id or the same secret exists. It returns a *[QuotaError] if the owner already has as
-	// many active keys as LimitsOf(ctx).Keys.
+	// many active keys as LimitsOf(ctx).Keys. CreateKey, RevokeKey and RotateKey write an [AuditEntry]. The actor of a
+	// creation is key.CreatedBy.
 	CreateKey(ctx context.Context, key Key, tier limit.Tier) (Key, error)
 	// CreateFirstKey works like CreateKey with tier "" if the account never had a key. Otherwise it has no effect, and
 	// created is false.
@@ -68,11 +77,15 @@ type Store interface {
 	// not depend on the number of keys. CreateKey and Keys also remove a few records of ended keys: see [EndedKeyLifetime].
 	Keys(ctx context.Context, owner Owner, query KeyQuery) (KeyPage, error)
 	// RevokeKey marks a key as revoked and removes its secrets. The record of the key stays for EndedKeyLifetime. RevokeKey
-	// returns ErrKeyNotFound if the owner has no such key, or if the key is already revoked.
-	RevokeKey(ctx context.Context, owner Owner, keyID string) error
+	// returns ErrKeyNotFound if the owner has no such key, or if the key is already revoked. actor is AuditEntry.Actor.
+	RevokeKey(ctx context.Context, owner Owner, keyID, actor string) error
 	// RotateKey gives a key a new secret, as [Key.Rotate] does, and returns the key. It returns ErrKeyNotFound if the owner
 	// has no such key. It also returns ErrKeyNotFound for a revoked or expired key, because the new secret would not work.
-	RotateKey(ctx context.Context, owner Owner, keyID string, secret Hash, prefix string) (Key, error)
+	// actor is AuditEntry.Actor.
+	RotateKey(ctx context.Context, owner Owner, keyID string, secret Hash, prefix, actor string) (Key, error)
+	// Audit returns a page of the audit entries of an owner, newest first, without entries older than AuditLifetime. The
+	// cost of a page does not depend on the number of entries.
+	Audit(ctx context.Context, owner Owner, query AuditQuery) (AuditPage, error)
 	// KeyAlive returns nil if the secret with the hash p.Secret belongs to the key of p and still works, else
 	// ErrInvalidToken. The store does not know the declared key.
 	KeyAlive(ctx context.Context, p Principal) error
@@ -88,6 +101,11 @@ type Store interface {
 	// TakeFrames takes a lease of frames that clients send on WebSockets with the key keyID: see limit.FrameMeter. It does not
 	// check whether the key exists. A restart of an embedded store resets the counts.
 	TakeFrames(ctx context.Context, owner Owner, keyID string, take limit.FrameTake) (limit.FrameLease, error)
+	// OpenSocket admits the request in ctx like Admit, and counts an open socket of the owner. close takes the socket out of
+	// the count; the caller must call it once. OpenSocket returns a *[QuotaError] if the owner already has as many open
+	// sockets on all nodes as LimitsOf(ctx).Sockets. After an error, close is nil, and nothing is counted. If a node dies,
+	// its sockets stop counting after at most [SocketLease].
+	OpenSocket(ctx context.Context, owner Owner) (close func(), err error)
 	// TouchKeys sets the times of last use. It does not replace a later time, and skips unknown keys.
 	TouchKeys(ctx context.Context, uses []KeyUse) error
 

@@ -49,6 +49,11 @@
 // A ticket works once, within 30 s: long enough for a page to open its socket. A page may send the ticket as a query
 // parameter, which may appear in a log. Usually, the ticket is useless before somebody reads the log.
 //
+// # Audit
+//
+// Each operation on a key leaves an [AuditEntry], which the store writes in the transaction of the operation. So nobody can
+// change a key without a trace. The actor of an entry is the key that made the request, the operator, or the declared key.
+//
 // # Durability
 //
 // When an operation returns, its changes of keys and of the daily count of test keys are durable. [Keys] collects the

@@ -91,11 +91,11 @@ func (k *Keys) Create(ctx context.Context, maker Principal, wanted NewKey) (key 
 			return Key{}, "", ErrScopeNotHeld
 		}
 	}
-	return k.create(ctx, maker.Owner(), wanted, k.nameOf(maker), "")
+	return k.create(ctx, maker.Owner(), wanted, k.ActorOf(maker), "")
 }
 
-// nameOf returns Key.CreatedBy of the keys that a principal creates.
-func (k *Keys) nameOf(maker Principal) string {
+// ActorOf returns the name of a principal in Key.CreatedBy and AuditEntry.Actor.
+func (k *Keys) ActorOf(maker Principal) string {
 	if k.isDeclared(maker) {
 		return Declared
 	}
@@ -139,20 +139,43 @@ func (k *Keys) List(ctx context.Context, owner Owner, query KeyQuery) (KeyPage, 
 	return k.store.Keys(ctx, owner, query)
 }
 
-// Revoke revokes a key, so that all its secrets stop working at once. It returns ErrKeyNotFound if the owner has no such
-// key, if the key is already revoked, and for the declared key.
-func (k *Keys) Revoke(ctx context.Context, owner Owner, keyID string) error {
-	defer k.cache.forget() // even after an error, because the store may have revoked the key
-	return k.store.RevokeKey(ctx, owner, keyID)
+// Audit returns a page of the audit entries of an owner, newest first.
+func (k *Keys) Audit(ctx context.Context, owner Owner, query AuditQuery) (AuditPage, error) {
+	return k.store.Audit(ctx, owner, query)
 }
 
-// Rotate gives a key a new secret, and returns the key and the new secret. The previous secret works until the end of
-// GracePeriod, or until the key expires. A secret before that one stops working at once. Rotate returns ErrKeyNotFound if
-// the owner has no such key, if the key is revoked or expired, and for the declared key.
-func (k *Keys) Rotate(ctx context.Context, owner Owner, keyID string) (key Key, secret string, err error) {
+// Revoke revokes a key of the owner of by, so that all its secrets stop working at once. It returns ErrKeyNotFound if the
+// owner has no such key, if the key is already revoked, and for the declared key.
+func (k *Keys) Revoke(ctx context.Context, by Principal, keyID string) error {
+	return k.revoke(ctx, by.Owner(), keyID, k.ActorOf(by))
+}
+
+// RevokeFor works like Revoke, but for any owner. It is for the operator.
+func (k *Keys) RevokeFor(ctx context.Context, owner Owner, keyID string) error {
+	return k.revoke(ctx, owner, keyID, CLI)
+}
+
+func (k *Keys) revoke(ctx context.Context, owner Owner, keyID, actor string) error {
+	defer k.cache.forget() // even after an error, because the store may have revoked the key
+	return k.store.RevokeKey(ctx, owner, keyID, actor)
+}
+
+// Rotate gives a key of the owner of by a new secret, and returns the key and the new secret. The previous secret works
+// until the end of GracePeriod, or until the key expires. A secret before that one stops working at once. Rotate returns
+// ErrKeyNotFound if the owner has no such key, if the key is revoked or expired, and for the declared key.
+func (k *Keys) Rotate(ctx context.Context, by Principal, keyID string) (key Key, secret string, err error) {
+	return k.rotate(ctx, by.Owner(), keyID, k.ActorOf(by))
+}
+
+// RotateFor works like Rotate, but for any owner. It is for the operator.
+func (k *Keys) RotateFor(ctx context.Context, owner Owner, keyID string) (key Key, secret string, err error) {
+	return k.rotate(ctx, owner, keyID, CLI)
+}
+
+func (k *Keys) rotate(ctx context.Context, owner Owner, keyID, actor string) (key Key, secret string, err error) {
 	defer k.cache.forget()
 	secret = NewSecret(owner.Mode)
-	if key, err = k.store.RotateKey(ctx, owner, keyID, HashOf(secret), secret[:shownLength]); err != nil {
+	if key, err = k.store.RotateKey(ctx, owner, keyID, HashOf(secret), secret[:shownLength], actor); err != nil {
 		return Key{}, "", err
 	}
 	return key, secret, nil
@@ -188,6 +211,11 @@ func (k *Keys) Revalidate(ctx context.Context, p Principal) error {
 
 // Admit decides the admission in ctx, unless an earlier store operation has decided it. See [Store.Admit].
 func (k *Keys) Admit(ctx context.Context) error { return k.store.Admit(ctx) }
+
+// OpenSocket admits the request in ctx and counts an open socket of the owner. See [Store.OpenSocket].
+func (k *Keys) OpenSocket(ctx context.Context, owner Owner) (close func(), err error) {
+	return k.store.OpenSocket(ctx, owner)
+}
 
 // resolve returns the principal of the secret with this hash, from the cache or from the store.
 func (k *Keys) resolve(ctx context.Context, hash Hash, now time.Time) (Principal, error) {

@@ -91,6 +91,10 @@ func (s *fakeStore) TakeFrames(_ context.Context, _ Owner, _ string, take limit.
 	return s.frames.Lease(time.Now(), take), nil
 }
 
+func (s *fakeStore) OpenSocket(context.Context, Owner) (func(), error) {
+	return nil, errors.ErrUnsupported
+}
+
 func (s *fakeStore) CreateKey(_ context.Context, key Key, tier limit.Tier) (Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,6 +121,10 @@ func (s *fakeStore) Keys(context.Context, Owner, KeyQuery) (KeyPage, error) {
 	return KeyPage{}, errors.ErrUnsupported
 }
 
+func (s *fakeStore) Audit(context.Context, Owner, AuditQuery) (AuditPage, error) {
+	return AuditPage{}, errors.ErrUnsupported
+}
+
 func (s *fakeStore) find(owner Owner, id string) (*Key, error) {
 	i := slices.IndexFunc(s.keys, func(k *Key) bool { return k.Owner == owner && k.ID == id && !k.Revoked })
 	if i < 0 {
@@ -125,7 +133,7 @@ func (s *fakeStore) find(owner Owner, id string) (*Key, error) {
 	return s.keys[i], s.err
 }
 
-func (s *fakeStore) RevokeKey(_ context.Context, owner Owner, id string) error {
+func (s *fakeStore) RevokeKey(_ context.Context, owner Owner, id, _ string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key, err := s.find(owner, id)
@@ -135,7 +143,7 @@ func (s *fakeStore) RevokeKey(_ context.Context, owner Owner, id string) error {
 	return err
 }
 
-func (s *fakeStore) RotateKey(_ context.Context, owner Owner, id string, secret Hash, prefix string) (Key, error) {
+func (s *fakeStore) RotateKey(_ context.Context, owner Owner, id string, secret Hash, prefix, _ string) (Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key, err := s.find(owner, id)
@@ -259,7 +267,7 @@ func TestDeclaredKey_WithoutChecksum_AcceptedWithStableID(t *testing.T) {
 	if err := none.Revalidate(context.Background(), Principal{}); !errors.Is(err, ErrInvalidToken) {
 		t.Errorf("Revalidate of an empty principal: got %v, want %v", err, ErrInvalidToken)
 	}
-	if err := keys.Revoke(context.Background(), p.Owner(), p.KeyID); !errors.Is(err, ErrKeyNotFound) {
+	if err := keys.Revoke(context.Background(), p, p.KeyID); !errors.Is(err, ErrKeyNotFound) {
 		t.Errorf("Revoke of the declared key: got %v, want %v", err, ErrKeyNotFound)
 	}
 }
@@ -334,7 +342,7 @@ func TestVerify_RevokedOrRotatedTwice_RefusedAtOnce(t *testing.T) {
 			t.Errorf("the principal of a new key is %+v, want Enterprise and not deprecated", p)
 		}
 		rotatedAt := time.Now()
-		_, second, err := keys.Rotate(t.Context(), key.Owner, key.ID)
+		_, second, err := keys.RotateFor(t.Context(), key.Owner, key.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -344,7 +352,7 @@ func TestVerify_RevokedOrRotatedTwice_RefusedAtOnce(t *testing.T) {
 		if p := wantVerified(t, "the new secret", keys, second, key.ID); !p.DeprecatedSince.IsZero() {
 			t.Errorf("the principal of the new secret is %+v, want not deprecated", p)
 		}
-		_, third, err := keys.Rotate(t.Context(), key.Owner, key.ID)
+		_, third, err := keys.RotateFor(t.Context(), key.Owner, key.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -354,7 +362,7 @@ func TestVerify_RevokedOrRotatedTwice_RefusedAtOnce(t *testing.T) {
 		if err := keys.Revalidate(t.Context(), p); err != nil {
 			t.Error(err)
 		}
-		if err := keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+		if err := keys.RevokeFor(t.Context(), key.Owner, key.ID); err != nil {
 			t.Fatal(err)
 		}
 		wantVerified(t, "the second secret of a revoked key", keys, second, "")
@@ -371,7 +379,7 @@ func TestVerify_SecretExpires_RefusedFromThatMillisecond(t *testing.T) {
 		keys := NewKeys(&fakeStore{}, Options{})
 		expiring, secret := create(t, keys, "a", Live, NewKey{ExpiresAt: time.Now().Add(time.Hour)})
 		rotated, first := create(t, keys, "a", Live, NewKey{})
-		if _, _, err := keys.Rotate(t.Context(), rotated.Owner, rotated.ID); err != nil {
+		if _, _, err := keys.RotateFor(t.Context(), rotated.Owner, rotated.ID); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour - time.Millisecond)
@@ -397,7 +405,7 @@ func TestVerify_RevokedByOtherProcess_RefusedAfter5s(t *testing.T) {
 		if store.lookUps != 1 {
 			t.Errorf("1000 calls of Verify within 5 s made %d look-ups, want 1", store.lookUps)
 		}
-		if err := there.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+		if err := there.RevokeFor(t.Context(), key.Owner, key.ID); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(fresh)
@@ -413,7 +421,7 @@ func TestVerify_RevokedDuringLookUp_NotCached(t *testing.T) {
 		key, secret := create(t, keys, "a", Live, NewKey{})
 		store.reading = func() {
 			store.reading = nil
-			if err := keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+			if err := keys.RevokeFor(t.Context(), key.Owner, key.ID); err != nil {
 				t.Error(err)
 			}
 		}

@@ -52,6 +52,15 @@ func modeOf(secret string) string {
 	return ""
 }
 
+// ShownPrefix returns the part of a generated secret that the record of its key shows, Key.Prefix. It returns "" for any other text:
+// a declared secret may be easy to guess from its beginning.
+func ShownPrefix(secret string) string {
+	if !wellFormed(secret) {
+		return ""
+	}
+	return secret[:shownLength]
+}
+
 func checksum(body string) string {
 	sum := crc32.ChecksumIEEE([]byte(body))
 	var out [checksumLength]byte

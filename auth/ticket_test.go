@@ -79,12 +79,12 @@ func TestTicket_SecretNoLongerWorks_Refused(t *testing.T) {
 	rotated, second := create(t, keys, "acme", Live, NewKey{Name: "n", Scopes: []Scope{Admin}})
 	ofRevoked, ofRotated := issue(t, keys, first, ""), issue(t, keys, second, "")
 	inGrace, ofDeclared, undeclared := issue(t, keys, second, ""), issue(t, keys, declaredSecret, ""), issue(t, keys, declaredSecret, "")
-	if err := keys.Revoke(t.Context(), revoked.Owner, revoked.ID); err != nil {
+	if err := keys.RevokeFor(t.Context(), revoked.Owner, revoked.ID); err != nil {
 		t.Fatal(err)
 	}
 	wantTicketRefused(t, "a revoked key", keys, ofRevoked)
 	rotate := func() {
-		if _, _, err := keys.Rotate(t.Context(), rotated.Owner, rotated.ID); err != nil {
+		if _, _, err := keys.RotateFor(t.Context(), rotated.Owner, rotated.ID); err != nil {
 			t.Fatal(err)
 		}
 	}

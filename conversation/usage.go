@@ -29,6 +29,8 @@ type UsageSpan struct {
 	// StoredBytes is the number of bytes that count in the owner's quota storedBytes. The bytes of an expired session may
 	// count for up to 10 minutes more.
 	StoredBytes int64
+	// Sockets is the number of the owner's open WebSockets on all nodes.
+	Sockets int64
 }
 
 // UsageOfSession returns the counts for the creation of a session.

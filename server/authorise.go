@@ -107,18 +107,34 @@ func (s *Server) admit(c *gin.Context, p auth.Principal, h handler) (any, error)
 	return value, err
 }
 
-// unauthenticated handles an error of an authentication. If err is ErrInvalidToken, it counts a failure of the caller's
-// address. It then returns err, which becomes a 401, or a 429 error if the address has failed too often. It returns any other
+// unauthenticated handles an error of an authentication. If err is ErrInvalidToken, it records the refusal and counts a failure
+// of the caller's address. It then returns err, which becomes a 401, or a 429 error if the address has failed too often. It returns any other
 // error unchanged and counts nothing.
 func (s *Server) unauthenticated(c *gin.Context, err error) error {
 	if !errors.Is(err, auth.ErrInvalidToken) {
 		s.setAddressLimits(c)
 		return err
 	}
-	decision := s.Limits.RecordFailure(s.address(c.Request))
+	from := s.address(c.Request)
+	credential, prefix := presented(c.Request)
+	s.audit.authenticationRefused(from, credential, prefix)
+	decision := s.Limits.RecordFailure(from)
 	setLimitHeaders(c.Writer.Header(), decision)
 	if !decision.Admitted() {
 		return api.Limited(decision)
 	}
 	return err
+}
+
+// presented returns the kind of the credential in a request: "key", "ticket" or "none". prefix is the beginning of a generated key, by
+// which people recognise the key; it is "" for any other text.
+func presented(r *http.Request) (credential, prefix string) {
+	_, offered := socket.ParseOffers(r.Header).Ticket()
+	switch {
+	case hasCredentials(r.Header):
+		return "key", auth.ShownPrefix(bearer(r.Header))
+	case offered || r.URL.Query().Has("ticket"):
+		return "ticket", ""
+	}
+	return "none", ""
 }

@@ -13,8 +13,9 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// outlives matches the Redis keys that may outlive a session. Those keys hold API keys, accounts, usage counts and nodes.
-var outlives = regexp.MustCompile(`^(k:.*|\{a:[^}]*\}:(account|keys|ki|kx|key:key_.*|h:\d+|day)|nodes)$`)
+// outlives matches the Redis keys that may outlive a session. Those keys hold API keys, accounts, the audit log,
+// open sockets, usage counts and nodes.
+var outlives = regexp.MustCompile(`^(k:.*|\{a:[^}]*\}:(account|keys|ki|kx|audit|sockets|key:key_.*|h:\d+|day)|nodes)$`)
 
 // expiring has a Redis server with its own clock, two nodes on that server, and words that Redis must not contain after a day.
 type expiring struct {

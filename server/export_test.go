@@ -1,7 +1,9 @@
 package server
 
 import (
+	"log/slog"
 	"net/http"
+	"net/netip"
 
 	"github.com/gin-gonic/gin"
 )
@@ -24,4 +26,25 @@ func things(middleware gin.HandlerFunc) http.Handler {
 	e.Use(middleware)
 	e.GET("/v1/things/:id", func(*gin.Context) {})
 	return e
+}
+
+// AuditLog is the log of a server for auditors.
+type AuditLog struct{ *auditLog }
+
+// NewAuditLog returns an AuditLog that writes to log.
+func NewAuditLog(log *slog.Logger) AuditLog { return AuditLog{newAuditLog(log, NewMetrics())} }
+
+// RefuseKey records a request with a wrong key.
+func (a AuditLog) RefuseKey(from netip.Addr, prefix string) {
+	a.authenticationRefused(from, "key", prefix)
+}
+
+// Close writes the lines that are not written yet.
+func (a AuditLog) Close() { a.close() }
+
+// Kinds returns the number of kinds of refusals in memory.
+func (a AuditLog) Kinds() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.refusals)
 }

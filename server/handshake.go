@@ -22,11 +22,12 @@ func (s *Server) openSocket(c *gin.Context) (any, error) {
 		if s.draining.Load() {
 			return nil, conversation.ErrDraining
 		}
-		if err := s.Keys.Admit(c.Request.Context()); err != nil {
+		closed, err := s.Keys.OpenSocket(c.Request.Context(), p.Owner())
+		if err != nil {
 			return nil, err
 		}
 		s.setOwnerLimits(c) // the 101 response needs the limit headers too
-		s.sockets.Upgrade(c.Writer, c.Request, p, c.GetString(keyRequestID))
+		s.sockets.Upgrade(c.Writer, c.Request, socket.Handshake{Principal: p, RequestID: c.GetString(keyRequestID), Closed: closed})
 		return nil, nil
 	})
 }

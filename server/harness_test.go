@@ -115,7 +115,7 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 		// So long that no test reaches these timeouts, even on a slow machine.
 		Timeouts: stream.Timeouts{FirstByte: testTimeout, Stall: testTimeout},
 	}
-	tiers, err := limit.ParseTiers(`{"pro":{"requestsPerMinute":1000000000,"tokensPerMinute":1000000000,"framesPerMinute":1000000000}}`)
+	tiers, err := limit.ParseTiers(`{"pro":{"requestsPerMinute":1000000000,"tokensPerMinute":1000000000,"framesPerMinute":1000000000,"sockets":1000000}}`)
 	if err != nil {
 		t.Fatal(err)
 	}

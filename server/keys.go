@@ -40,7 +40,14 @@ func (s *Server) createKey(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.recordKey(c, auth.KeyCreated, key.ID)
 	return keyWithSecret{key.Record(time.Now()), secret}, nil
+}
+
+// recordKey records an operation of the caller on a key.
+func (s *Server) recordKey(c *gin.Context, action auth.Action, keyID string) {
+	p := principal(c)
+	s.audit.keyOperation(action, p, s.Keys.ActorOf(p), keyID)
 }
 
 // newKey checks the members of a request for a new key. A nil member was left out.
@@ -68,11 +75,11 @@ func newKey(name *string, scopes []string, expiresAt *string) (wanted auth.NewKe
 
 // listKeys is GET /v1/keys.
 func (s *Server) listKeys(c *gin.Context) (any, error) {
-	query, err := queryKeys(c)
+	before, limit, err := queryBefore(c, "a page of keys")
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Keys.List(c.Request.Context(), principal(c).Owner(), query)
+	found, err := s.Keys.List(c.Request.Context(), principal(c).Owner(), auth.KeyQuery{Before: before, Limit: limit})
 	if err != nil {
 		return nil, err
 	}
@@ -81,26 +88,47 @@ func (s *Server) listKeys(c *gin.Context) (any, error) {
 	for i := range found.Keys {
 		records = append(records, found.Keys[i].Record(now))
 	}
-	more := !found.Next.IsZero()
-	return page{Data: records, Pagination: paginate(more, strconv.FormatInt(found.Next.UnixMilli(), 10))}, nil
+	return page{Data: records, Pagination: paginateBefore(found.Next)}, nil
 }
 
-// queryKeys returns the page of keys that a query selects. The cursor of a page is the time before which its keys were created,
-// in Unix milliseconds. So a cursor stays valid when the last key of the previous page is removed.
-func queryKeys(c *gin.Context) (query auth.KeyQuery, err error) {
-	if query.Limit, err = queryLimit(c, defaultKeys, maxKeys); err != nil {
-		return query, err
+// listAudit is GET /v1/audit.
+func (s *Server) listAudit(c *gin.Context) (any, error) {
+	before, limit, err := queryBefore(c, "a page of audit entries")
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.Keys.Audit(c.Request.Context(), principal(c).Owner(), auth.AuditQuery{Before: before, Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	records := make([]auth.AuditRecord, 0, len(found.Entries))
+	for i := range found.Entries {
+		records = append(records, found.Entries[i].Record())
+	}
+	return page{Data: records, Pagination: paginateBefore(found.Next)}, nil
+}
+
+// queryBefore returns the page of a list that a query selects: up to limit items from before a time. The cursor of a page is that
+// time in Unix milliseconds. So a cursor stays valid when the last item of the previous page is removed. The text list names the
+// list in the error for a wrong cursor.
+func queryBefore(c *gin.Context, list string) (before time.Time, limit int, err error) {
+	if limit, err = queryLimit(c, defaultKeys, maxKeys); err != nil {
+		return before, 0, err
 	}
 	text, ok := c.GetQuery("cursor")
 	if !ok {
-		return query, nil
+		return before, limit, nil
 	}
-	before, err := strconv.ParseUint(text, 10, 48)
-	if err != nil || before == 0 {
-		return query, api.Invalid("cursor", "must be the nextCursor of a page of keys")
+	at, err := strconv.ParseUint(text, 10, 48)
+	if err != nil || at == 0 {
+		return before, 0, api.Invalid("cursor", "must be the nextCursor of "+list)
 	}
-	query.Before = time.UnixMilli(int64(before))
-	return query, nil
+	return time.UnixMilli(int64(at)), limit, nil
+}
+
+// paginateBefore returns the pagination of a page. next is the time before which the next page's items are; zero on the last page.
+func paginateBefore(next time.Time) pagination {
+	return paginate(!next.IsZero(), strconv.FormatInt(next.UnixMilli(), 10))
 }
 
 // revokeKey is DELETE /v1/keys/{keyId}. A key may revoke itself.
@@ -109,9 +137,10 @@ func (s *Server) revokeKey(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Keys.Revoke(c.Request.Context(), principal(c).Owner(), id); err != nil {
+	if err := s.Keys.Revoke(c.Request.Context(), principal(c), id); err != nil {
 		return nil, err
 	}
+	s.recordKey(c, auth.KeyRevoked, id)
 	return gin.H{"revoked": true, "keyId": id}, nil
 }
 
@@ -124,10 +153,11 @@ func (s *Server) rotateKey(c *gin.Context) (any, error) {
 	if err := decodeBody(c, &struct{}{}); err != nil {
 		return nil, err
 	}
-	key, secret, err := s.Keys.Rotate(c.Request.Context(), principal(c).Owner(), id)
+	key, secret, err := s.Keys.Rotate(c.Request.Context(), principal(c), id)
 	if err != nil {
 		return nil, err
 	}
+	s.recordKey(c, auth.KeyRotated, id)
 	return keyWithSecret{key.Record(time.Now()), secret}, nil
 }
 

@@ -178,7 +178,7 @@ func TestSend_KeyRevoked_401WithinASecond(t *testing.T) {
 		within(t, "the first send to be queued", queued)
 		within(t, "the second send to be queued", queued)
 		second := model.next(t)
-		if err := p.keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+		if err := p.keys.RevokeFor(t.Context(), key.Owner, key.ID); err != nil {
 			t.Fatal(err)
 		}
 		from := time.Now()

@@ -43,6 +43,7 @@ func TestCreateSession_194OnFreeTier_100Made(t *testing.T) {
 	for path, want := range map[string]any{
 		"quotas.activeSessions.used": 100.0, "quotas.activeSessions.limit": 100.0, "quotas.activeSessions.percentage": 100.0,
 		"quotas.keys.used": 1.0, "quotas.keys.limit": 1000.0, "quotas.storedBytes.used": 0.0, "quotas.storedBytes.limit": 100_000_000.0,
+		"quotas.sockets.used": 0.0, "quotas.sockets.limit": 50.0,
 		"sessions.active": 100.0,
 	} {
 		if got := at(usage, path); got != want {

@@ -34,7 +34,7 @@ const (
 	maxSessions     = 100
 	defaultMessages = 50 // messages on a page, if the query has no limit
 	maxMessages     = 100
-	defaultKeys     = 50 // keys on a page, if the query has no limit
+	defaultKeys     = 50 // keys, or audit entries, on a page, if the query has no limit
 	maxKeys         = 100
 
 	headerIdempotencyKey = "Idempotency-Key"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"parley/auth"
 	"parley/conversation"
 	"parley/server/api"
 )
@@ -61,13 +62,16 @@ func (s *Server) recover(c *gin.Context) {
 	c.Next()
 }
 
-// handle converts h to a gin handler, which writes the value or the error of h as JSON. If the server is at fault, it logs the
-// cause once, with the request's id.
+// handle converts h to a gin handler, which writes the value or the error of h as JSON. It records a refusal by a quota. If the
+// server is at fault, it logs the cause once, with the request's id.
 func (s *Server) handle(h handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		defer endPage(c) // after a panic; otherwise, the response has ended it
 		value, err := h(c)
 		if err != nil {
+			if refused, ok := errors.AsType[*auth.QuotaError](err); ok {
+				s.audit.QuotaRefused(principal(c), refused)
+			}
 			e, fault := api.Describe(err)
 			if fault {
 				s.Log.Error("request failed", "method", c.Request.Method, "route", c.FullPath(),

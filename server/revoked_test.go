@@ -75,7 +75,7 @@ func TestInvalidKey_OpenSockets_ClosedWithinASecond(t *testing.T) {
 		p := startPiped(t, echo)
 		admin := auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}}
 		rotated, first := p.newKey("acme", auth.Live, admin)
-		_, second, err := p.keys.Rotate(t.Context(), rotated.Owner, rotated.ID)
+		_, second, err := p.keys.RotateFor(t.Context(), rotated.Owner, rotated.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func TestInvalidKey_OpenSockets_ClosedWithinASecond(t *testing.T) {
 		revoked, secret := p.newKey("acme", auth.Live, admin)
 		two := []readingSocket{p.dialReading(t, secret), p.dialReading(t, secret)}
 		time.Sleep(time.Minute)
-		if err := p.keys.Revoke(t.Context(), revoked.Owner, revoked.ID); err != nil {
+		if err := p.keys.RevokeFor(t.Context(), revoked.Owner, revoked.ID); err != nil {
 			t.Fatal(err)
 		}
 		from := time.Now()
@@ -115,7 +115,7 @@ func TestRevokedKey_FramesRefusedAtOnce(t *testing.T) {
 		key, secret := p.newKey("acme", auth.Live, auth.NewKey{Name: "n", Scopes: []auth.Scope{auth.Admin}})
 		session := p.call("POST", "/v1/sessions", `{"userId":"user_0123456789abcdef"}`, with(secret)...).body["sessionId"].(string)
 		s := p.dialWith(t, secret)
-		if err := p.keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+		if err := p.keys.RevokeFor(t.Context(), key.Owner, key.ID); err != nil {
 			t.Fatal(err)
 		}
 		for _, kind := range []string{"send", "subscribe", "cancel"} {
@@ -146,7 +146,7 @@ func TestRevokedKey_PingAfterClose_NoResponse(t *testing.T) {
 		session := p.call("POST", "/v1/sessions", `{"userId":"user_0123456789abcdef"}`, with(secret)...).body["sessionId"].(string)
 		s := p.dialWith(t, secret)
 		s.mustSubscribe(session, "")
-		if err := p.keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+		if err := p.keys.RevokeFor(t.Context(), key.Owner, key.ID); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second) // the server has sent the close frame, and the client has not read it
@@ -183,7 +183,7 @@ func TestRevokedKey_EventStream_EndsWithinASecond(t *testing.T) {
 		}
 		defer response.Body.Close()
 		time.Sleep(5 * time.Second) // less than the model's timeouts in startPiped
-		if err := p.keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+		if err := p.keys.RevokeFor(t.Context(), key.Owner, key.ID); err != nil {
 			t.Fatal(err)
 		}
 		from := time.Now()
@@ -212,7 +212,7 @@ func TestRevokedKey_Ticket_Refused(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := ticket()
-	if err := p.keys.Revoke(t.Context(), key.Owner, key.ID); err != nil {
+	if err := p.keys.RevokeFor(t.Context(), key.Owner, key.ID); err != nil {
 		t.Fatal(err)
 	}
 	refused, ok := errors.AsType[*refusal](dial(late))

@@ -48,6 +48,7 @@ type Server struct {
 	engine     *gin.Engine
 	sockets    *socket.Registry
 	revocation *socket.RevocationMonitor // ends the sockets and event streams of keys that no longer work
+	audit      *auditLog
 
 	draining atomic.Bool
 	unread   unreadBytes
@@ -67,9 +68,11 @@ func New(options Options) *Server {
 		options.Origins = append(slices.Clone(options.Origins), options.PublicURL)
 	}
 	s := &Server{Options: options, engine: gin.New(), pages: newPages(), revocation: socket.NewRevocationMonitor(options.Keys.Revalidate)}
+	s.audit = newAuditLog(options.Log, options.Metrics)
 	s.sockets = socket.NewRegistry(socket.Options{
-		Conversation: options.Conversation, Keys: options.Keys, Admission: options.Limits.Admission, Frames: options.Keys.NewFrames(options.Limits), Revocation: s.revocation,
-		MaxSockets: options.MaxSockets, Log: options.Log,
+		Conversation: options.Conversation, Keys: options.Keys, Admission: options.Limits.Admission,
+		Frames: options.Keys.NewFrames(options.Limits), Revocation: s.revocation,
+		MaxSockets: options.MaxSockets, Audit: s.audit, Log: options.Log,
 	})
 	s.route()
 	return s
@@ -118,6 +121,7 @@ func (s *Server) route() {
 		{"GET", "/v1/analytics/usage", auth.ReadAnalytics, []string{"userId"}, s.getUsage},
 		{"POST", "/v1/keys", auth.Admin, nil, s.createKey},
 		{"GET", "/v1/keys", auth.Admin, []string{"limit", "cursor"}, s.listKeys},
+		{"GET", "/v1/audit", auth.Admin, []string{"limit", "cursor"}, s.listAudit},
 		{"DELETE", "/v1/keys/:keyId", auth.Admin, nil, s.revokeKey},
 		{"POST", "/v1/keys/:keyId/rotate", auth.Admin, nil, s.rotateKey},
 	} {
@@ -139,6 +143,9 @@ func (s *Server) BeginDrain() {
 
 // DrainSockets closes all sockets: see [socket.Registry.Drain]. Call BeginDrain first.
 func (s *Server) DrainSockets(ctx context.Context) { s.sockets.Drain(ctx) }
+
+// Close writes the log lines about refusals that the server has not written yet. Call it after the last request.
+func (s *Server) Close() { s.audit.close() }
 
 // health reports that the process runs.
 func (s *Server) health(*gin.Context) (any, error) { return gin.H{"status": "ok"}, nil }

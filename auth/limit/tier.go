@@ -58,6 +58,7 @@ type TierLimits struct {
 	ActiveSessions int64 // up to maxReported
 	StoredBytes    int64 // up to maxReported
 	Keys           int64 // up to maxKeys
+	Sockets        int64 // up to maxSockets
 }
 
 // Quota returns how much a quota allows. It returns 0, which means no limit, for an unknown quota.
@@ -71,6 +72,8 @@ func (l *TierLimits) Quota(q Quota) int64 {
 		return l.StoredBytes
 	case QuotaTokensPerMonth:
 		return l.EnforcedTokens()
+	case QuotaSockets:
+		return l.Sockets
 	}
 	return 0
 }
@@ -81,6 +84,8 @@ const (
 	// maxKeys is the maximum of Keys. The embedded store counts the active keys of the owner for each new key, which takes
 	// 3 ms for 100,000 keys.
 	maxKeys = 100_000
+	// maxSockets is the maximum of Sockets: ten nodes, each with the default maximum of open WebSockets.
+	maxSockets = 1_000_000
 )
 
 // EnforcedTokens returns the number of tokens that an account may use in a calendar month (UTC); 0 for no limit.
@@ -100,7 +105,10 @@ const (
 	QuotaActiveSessions Quota = "activeSessions" // sessions of an owner that have not expired
 	// QuotaStoredBytes counts the bytes that an owner keeps: the content of messages (UTF-8), and the metadata (JSON) of
 	// messages and sessions. A reply counts when it has ended, so the quota never cuts a reply off.
-	QuotaStoredBytes    Quota = "storedBytes"
+	QuotaStoredBytes Quota = "storedBytes"
+	// QuotaSockets counts the open WebSockets of an owner on all nodes. By default, a server has at most 100,000 WebSockets, so
+	// even the accounts of the tier enterprise leave room for others.
+	QuotaSockets        Quota = "sockets"
 	QuotaTokensPerMonth Quota = "tokensPerMonth" // tokens of a calendar month (UTC), if EnforceMonth is set
 )
 
@@ -114,17 +122,17 @@ func DefaultTiers() Tiers {
 		free: TierLimits{
 			RequestsPerMinute: 60, TokensPerMinute: 10_000, FramesPerMinute: 1_200,
 			RequestsPerMonth: 10_000, TokensPerMonth: 1_000_000,
-			ActiveSessions: 100, StoredBytes: 100_000_000, Keys: 1_000,
+			ActiveSessions: 100, StoredBytes: 100_000_000, Keys: 1_000, Sockets: 50,
 		},
 		pro: TierLimits{
 			RequestsPerMinute: 300, TokensPerMinute: 100_000, FramesPerMinute: 6_000,
 			RequestsPerMonth: 500_000, TokensPerMonth: 50_000_000,
-			ActiveSessions: 5_000, StoredBytes: 5_000_000_000, Keys: 1_000,
+			ActiveSessions: 5_000, StoredBytes: 5_000_000_000, Keys: 1_000, Sockets: 1_000,
 		},
 		enterprise: TierLimits{
 			RequestsPerMinute: 1_000, TokensPerMinute: 500_000, FramesPerMinute: 60_000,
 			RequestsPerMonth: 5_000_000, TokensPerMonth: 1_000_000_000,
-			ActiveSessions: 50_000, StoredBytes: 50_000_000_000, Keys: 1_000,
+			ActiveSessions: 50_000, StoredBytes: 50_000_000_000, Keys: 1_000, Sockets: 10_000,
 		},
 	}
 }
@@ -165,6 +173,7 @@ var tierFields = []struct {
 	{string(QuotaActiveSessions), number(maxReported, func(l *TierLimits) *int64 { return &l.ActiveSessions })},
 	{string(QuotaStoredBytes), number(maxReported, func(l *TierLimits) *int64 { return &l.StoredBytes })},
 	{string(QuotaKeys), number(maxKeys, func(l *TierLimits) *int64 { return &l.Keys })},
+	{string(QuotaSockets), number(maxSockets, func(l *TierLimits) *int64 { return &l.Sockets })},
 	{"enforceMonth", readEnforceMonth},
 }
 

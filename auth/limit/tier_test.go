@@ -10,17 +10,17 @@ func TestDefaultTiers_HavePublishedLimits(t *testing.T) {
 		Free: {
 			RequestsPerMinute: 60, TokensPerMinute: 10_000, FramesPerMinute: 1_200,
 			RequestsPerMonth: 10_000, TokensPerMonth: 1_000_000, ActiveSessions: 100,
-			StoredBytes: 100_000_000, Keys: 1_000,
+			StoredBytes: 100_000_000, Keys: 1_000, Sockets: 50,
 		},
 		Pro: {
 			RequestsPerMinute: 300, TokensPerMinute: 100_000, FramesPerMinute: 6_000,
 			RequestsPerMonth: 500_000, TokensPerMonth: 50_000_000, ActiveSessions: 5_000,
-			StoredBytes: 5_000_000_000, Keys: 1_000,
+			StoredBytes: 5_000_000_000, Keys: 1_000, Sockets: 1_000,
 		},
 		Enterprise: {
 			RequestsPerMinute: 1_000, TokensPerMinute: 500_000, FramesPerMinute: 60_000,
 			RequestsPerMonth: 5_000_000, TokensPerMonth: 1_000_000_000, ActiveSessions: 50_000,
-			StoredBytes: 50_000_000_000, Keys: 1_000,
+			StoredBytes: 50_000_000_000, Keys: 1_000, Sockets: 10_000,
 		},
 	} {
 		equal(t, "the limits of "+string(tier), limitsOf(tier), want)
@@ -47,11 +47,11 @@ func TestParseTiers_Overrides_ReplaceDefaults(t *testing.T) {
 	}
 	got, err := ParseTiers(`{"enterprise":{"requestsPerMinute":2000,"tokensPerMinute":1000000000},
 		"free":{"requestsPerMonth":1,"tokensPerMonth":1000000000000000,"activeSessions":3,
-		"storedBytes":1000000000000000,"keys":100000,"userRequestsPerMinute":20,"userTokensPerMinute":3000,"framesPerMinute":60,
+		"storedBytes":1000000000000000,"keys":100000,"sockets":1000000,"userRequestsPerMinute":20,"userTokensPerMinute":3000,"framesPerMinute":60,
 		"enforceMonth":true}}`)
 	want.enterprise.RequestsPerMinute, want.enterprise.TokensPerMinute = 2_000, 1_000_000_000
 	want.free.RequestsPerMonth, want.free.TokensPerMonth, want.free.ActiveSessions = 1, 1_000_000_000_000_000, 3
-	want.free.StoredBytes, want.free.Keys = 1_000_000_000_000_000, 100_000
+	want.free.StoredBytes, want.free.Keys, want.free.Sockets = 1_000_000_000_000_000, 100_000, 1_000_000
 	want.free.UserRequestsPerMinute, want.free.UserTokensPerMinute, want.free.FramesPerMinute = 20, 3_000, 60
 	want.free.EnforceMonth = true
 	equal(t, "the tiers", got, want)
@@ -76,6 +76,8 @@ func TestParseTiers_InvalidOverrides_Refused(t *testing.T) {
 		`{"pro":{"keys":100001}}`:                               `pro.keys is 100001:`,
 		`{"pro":{"framesPerMinute":0}}`:                         `pro.framesPerMinute is 0:`,
 		`{"pro":{"enforceMonth":1}}`:                            `pro.enforceMonth must be true or false`,
+		`{"pro":{"sockets":0}}`:                                 `pro.sockets is 0: use a whole number from 1 to 1000000`,
+		`{"pro":{"sockets":1000001}}`:                           `pro.sockets is 1000001:`,
 		`{"pro":{"requestsPerMonth":0}}`:                        `pro.requestsPerMonth is 0:`,
 		`{"pro":{"requestsPerMinute":"1"}}`:                     `pro.requestsPerMinute must be a number`,
 		`{"pro":{"requestsPerMinute":null}}`:                    `pro.requestsPerMinute must be a number`,

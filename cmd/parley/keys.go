@@ -197,7 +197,7 @@ type keysRevoke struct {
 // Run revokes a key.
 func (c *keysRevoke) Run(ctx context.Context, o output) error {
 	return c.open(ctx, false, func(keys *auth.Keys, owner auth.Owner) error {
-		if err := keys.Revoke(ctx, owner, c.KeyID); err != nil {
+		if err := keys.RevokeFor(ctx, owner, c.KeyID); err != nil {
 			return c.explain(c.KeyID, err)
 		}
 		_, err := fmt.Fprintln(o.errs, c.KeyID, "is revoked.")
@@ -214,7 +214,7 @@ type keysRotate struct {
 // Run rotates a key.
 func (c *keysRotate) Run(ctx context.Context, o output) error {
 	return c.open(ctx, false, func(keys *auth.Keys, owner auth.Owner) error {
-		key, secret, err := keys.Rotate(ctx, owner, c.KeyID)
+		key, secret, err := keys.RotateFor(ctx, owner, c.KeyID)
 		if err != nil {
 			return c.explain(c.KeyID, err)
 		}

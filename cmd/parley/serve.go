@@ -268,6 +268,7 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving: %w", err)
 	}
+	handler.Close()
 	log.Info("stopped")
 	return nil
 }

@@ -144,7 +144,7 @@ func (s *Service) UsageReport(ctx context.Context, owner conversation.Owner, lim
 	if err != nil {
 		return conversation.UsageReport{}, err
 	}
-	owned := usage.Owned{Sessions: int64(used.Active), StoredBytes: used.StoredBytes, Keys: used.Keys}
+	owned := usage.Owned{Sessions: int64(used.Active), StoredBytes: used.StoredBytes, Keys: used.Keys, Sockets: used.Sockets}
 	report := conversation.UsageReport{Report: usage.ReportOf(used.Hours, owned, limits)}
 	report.BillingPeriod.Start, report.BillingPeriod.End = conversation.Time(from.Milliseconds()), conversation.Time(to.Milliseconds())
 	return report, nil

@@ -144,6 +144,7 @@ type Owned struct {
 	Sessions    int64 // sessions that have not expired
 	StoredBytes int64 // bytes that count in the quota storedBytes
 	Keys        int64 // active API keys
+	Sockets     int64 // open WebSockets on all nodes
 }
 
 // Report compares an owner's usage with its limits. Percentages may exceed 100.
@@ -159,6 +160,7 @@ type Quotas struct {
 	Keys           Quota `json:"keys"`
 	ActiveSessions Quota `json:"activeSessions"`
 	StoredBytes    Quota `json:"storedBytes"`
+	Sockets        Quota `json:"sockets"`
 }
 
 // Quota compares usage with a limit. Percentage is 0 if Limit is 0.
@@ -191,6 +193,7 @@ func ReportOf(hours []Hourly, owned Owned, limits Limits) Report {
 			Keys:           quota(owned.Keys, limits.Keys),
 			ActiveSessions: quota(owned.Sessions, limits.Sessions),
 			StoredBytes:    quota(owned.StoredBytes, limits.StoredBytes),
+			Sockets:        quota(owned.Sockets, limits.Sockets),
 		},
 	}
 }

@@ -186,8 +186,8 @@ func TestMetricsOf_NoHours_Zero(t *testing.T) {
 		t.Error(diff)
 	}
 	want := Report{Requests: Quota{Limit: 10}, Tokens: Quota{Limit: 20}, Sessions: SessionQuota{Limit: 30}}
-	want.Quotas = Quotas{Keys: Quota{Limit: 50}, ActiveSessions: Quota{Limit: 30}, StoredBytes: Quota{Limit: 40}}
-	if diff := cmp.Diff(want, ReportOf(nil, Owned{}, Limits{10, 20, Owned{30, 40, 50}})); diff != "" {
+	want.Quotas = Quotas{Keys: Quota{Limit: 50}, ActiveSessions: Quota{Limit: 30}, StoredBytes: Quota{Limit: 40}, Sockets: Quota{Limit: 60}}
+	if diff := cmp.Diff(want, ReportOf(nil, Owned{}, Limits{10, 20, Owned{30, 40, 50, 60}})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -209,10 +209,10 @@ func TestReportOf_UsageAndLimits_Percentages(t *testing.T) {
 		{Hour: 1, Bucket: Bucket{Requests: 30, PromptTokens: 100, CompletionTokens: 50}},
 		{Hour: 2, Bucket: Bucket{Requests: 20, PromptTokens: 1000}},
 	}
-	got := ReportOf(hours, Owned{3, 10, 1}, Limits{Requests: 200, Tokens: 1000, Owned: Owned{10, 1000, 4}})
+	got := ReportOf(hours, Owned{3, 10, 1, 6}, Limits{Requests: 200, Tokens: 1000, Owned: Owned{10, 1000, 4, 50}})
 	want := Report{
 		Requests: Quota{50, 200, 25}, Tokens: Quota{1150, 1000, 115}, Sessions: SessionQuota{3, 10, 30},
-		Quotas: Quotas{Keys: Quota{1, 4, 25}, ActiveSessions: Quota{3, 10, 30}, StoredBytes: Quota{10, 1000, 1}},
+		Quotas: Quotas{Keys: Quota{1, 4, 25}, ActiveSessions: Quota{3, 10, 30}, StoredBytes: Quota{10, 1000, 1}, Sockets: Quota{6, 50, 12}},
 	}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -158,6 +158,7 @@ func Limited(d limit.Decision) *Error {
 var quotaTexts = map[limit.Quota]string{
 	limit.QuotaKeys:           "The account has %d of %d active keys. Revoke a key first.",
 	limit.QuotaActiveSessions: "The account has %d of %d active sessions. Delete a session first.",
+	limit.QuotaSockets:        "The account has %d of %d open sockets. Close a socket first.",
 	limit.QuotaStoredBytes:    "The account stores %d of %d bytes, so the request does not fit. Delete a session or clear its messages first.",
 	limit.QuotaTokensPerMonth: "The account has used %d tokens in this calendar month, and may use %d. Wait for the next month.",
 }

@@ -47,11 +47,10 @@ const (
 // the writer takes the next event from a viewer only when the previous write is done.
 type connection struct {
 	// static
+	Handshake
 	registry  *Registry
-	principal auth.Principal
 	owner     conversation.Owner
 	id        string // of the connection
-	requestID string // of the handshake
 	dialect   dialect
 	ws        *websocket.Conn
 	transport net.Conn // the network connection of ws
@@ -61,6 +60,7 @@ type connection struct {
 	ctx       context.Context // done when the connection has ended; not used for reads and writes
 	cancelCtx context.CancelFunc
 	cancels   chan struct{} // holds an element for each running cancel
+	recorded  sync.Once     // runs when recordClose records the cause
 
 	// owned by the reader
 	invalidFrames int         // number of invalid frames in a row
@@ -105,9 +105,9 @@ type subscription struct {
 	closed bool           // guarded by connection.mu: no more events may be written
 }
 
-func newConnection(r *Registry, p auth.Principal, requestID string, speaks dialect) *connection {
+func newConnection(r *Registry, h Handshake, speaks dialect) *connection {
 	c := &connection{
-		registry: r, principal: p, owner: api.Owner(p), id: "conn_" + conversation.RandomText(16), requestID: requestID, dialect: speaks,
+		Handshake: h, registry: r, owner: api.Owner(h.Principal), id: "conn_" + conversation.RandomText(16), dialect: speaks,
 		subscriptions: make(map[string]*subscription), cancels: make(chan struct{}, maxCancels),
 	}
 	c.ctx, c.cancelCtx = context.WithCancel(context.Background())
@@ -118,7 +118,7 @@ func newConnection(r *Registry, p auth.Principal, requestID string, speaks diale
 
 // start runs the connection in a goroutine of its own.
 func (c *connection) start(ws *websocket.Conn, transport net.Conn) {
-	c.ws, c.transport, c.frames = ws, transport, c.registry.Frames.Open(c.principal)
+	c.ws, c.transport, c.frames = ws, transport, c.registry.Frames.Open(c.Principal)
 	refused := c.registry.add(c)
 	go func() {
 		defer c.registry.remove(c)
@@ -136,7 +136,7 @@ func (c *connection) serve() {
 	c.pingTimer = time.AfterFunc(pingInterval, c.ping)
 	c.mu.Unlock()
 	c.dialect.greet(c)
-	unwatch := c.registry.Revocation.Watch(c.principal, c.closeRevoked)
+	unwatch := c.registry.Revocation.Watch(c.Principal, c.closeRevoked)
 	c.read()
 	unwatch()
 	c.release()
@@ -167,6 +167,7 @@ func (c *connection) release() {
 // close sends a close frame with a code, and waits at most closeTimeout for the client's answer. The library would wait 5 s to
 // write and another 5 s for the answer. So close closes the transport after closeTimeout.
 func (c *connection) close(code wire.CloseCode) {
+	c.recordClose(causes[code])
 	overdue := time.AfterFunc(closeTimeout, func() { _ = c.transport.Close() })
 	defer overdue.Stop()
 	_ = c.ws.Close(websocket.StatusCode(code), code.Reason())

@@ -43,8 +43,8 @@
 //
 // # Ends
 //
-// To add a reason to close a socket, add a wire.CloseCode with its text (stream/wire/close.go). connection.close sends the
-// code.
+// To add a reason to close a socket, add a wire.CloseCode with its text (stream/wire/close.go) and its cause (cause.go).
+// connection.close sends the code, and records the cause for auditors.
 //
 // The server closes with 1003 for a binary frame, 1007 for invalid UTF-8, 1008 after ten invalid frames in a row (a valid
 // request that fails does not count), 1009 for a frame over 1 MiB, 1012 when draining, 4401 for a revoked or expired key, 4408

@@ -41,7 +41,7 @@ func FuzzFrame(f *testing.F) {
 	}
 	s, caller := emptyRegistry(f)
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		c := newConnection(s, caller, "req_1", parleyV1{})
+		c := newConnection(s, Handshake{Principal: caller, RequestID: "req_1"}, parleyV1{})
 		c.writing = true // so that no writer starts
 		c.dialect.handle(c, frame)
 		s.work.Wait()
@@ -102,7 +102,7 @@ func FuzzAISDKFrames(f *testing.F) {
 	}
 	s, caller := emptyRegistry(f)
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		c := newConnection(s, caller, "req_1", new(aiSDK))
+		c := newConnection(s, Handshake{Principal: caller, RequestID: "req_1"}, new(aiSDK))
 		c.writing = true // so that no writer starts
 		c.dialect.handle(c, frame)
 		s.work.Wait()

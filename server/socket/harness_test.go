@@ -63,6 +63,12 @@ func (w *windows) TakeFrames(_ context.Context, _ auth.Owner, _ string, take lim
 	return w.window.Lease(time.Now(), take), nil
 }
 
+// noAudit implements Audit. It records nothing.
+type noAudit struct{}
+
+func (noAudit) SocketClosed(Handshake, string)                {}
+func (noAudit) QuotaRefused(auth.Principal, *auth.QuotaError) {}
+
 type validKeys struct{}
 
 func (validKeys) Revalidate(context.Context, auth.Principal) error { return nil }
@@ -75,6 +81,7 @@ type host struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
+	wrap   func(net.Conn) net.Conn // if it is not nil, changes the server's side of each connection
 }
 
 func newHost(t *testing.T, change func(*Options)) *host {
@@ -82,7 +89,8 @@ func newHost(t *testing.T, change func(*Options)) *host {
 	limits, keys := auth.NewLimits(limit.DefaultTiers()), auth.NewKeys(&windows{}, auth.Options{})
 	options := Options{
 		Conversation: &emptyConversation{hub: stream.NewHub()}, Keys: validKeys{},
-		Admission: limits.Admission, Frames: keys.NewFrames(limits), Revocation: NewRevocationMonitor(validKeys{}.Revalidate), Log: slog.New(slog.DiscardHandler),
+		Admission: limits.Admission, Frames: keys.NewFrames(limits), Revocation: NewRevocationMonitor(validKeys{}.Revalidate), Audit: noAudit{},
+		Log: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&options)
@@ -93,7 +101,7 @@ func newHost(t *testing.T, change func(*Options)) *host {
 		if err := CheckHandshake(r, ParseOffers(r.Header), nil); err != nil {
 			t.Error(err)
 		}
-		h.Upgrade(w, r, caller, "req_1")
+		h.Upgrade(w, r, Handshake{Principal: caller, RequestID: "req_1", Closed: func() {}})
 	})}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(h) }()
@@ -129,6 +137,9 @@ func (h *host) Addr() net.Addr { return &net.UnixAddr{Name: "parley"} }
 
 func (h *host) dialNet(ctx context.Context, _, _ string) (net.Conn, error) {
 	client, server := net.Pipe()
+	if h.wrap != nil {
+		server = h.wrap(server)
+	}
 	select {
 	case h.conns <- server:
 		return client, nil

@@ -88,7 +88,7 @@ func handleAs[T any](c *connection, frame []byte, id string, handle func(c *conn
 // sendError responds to a request with the error object that REST also sends, and returns the error.
 func (parleyV1) sendError(c *connection, replyTo string, err error) *api.Error {
 	e := c.describe(err)
-	c.send(wire.Error{Type: "error", ReplyTo: replyTo, Error: e.Body(), Meta: api.NewMeta(c.requestID)})
+	c.send(wire.Error{Type: "error", ReplyTo: replyTo, Error: e.Body(), Meta: api.NewMeta(c.RequestID)})
 	return e
 }
 

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -37,6 +38,7 @@ func (c *connection) read() {
 		kind, frame, err := c.readMessage()
 		switch {
 		case err != nil:
+			c.recordClose(causeOf(err))
 			return
 		case kind != websocket.MessageText:
 			c.close(wire.CloseBinary)
@@ -99,15 +101,15 @@ func (c *connection) checkSession(id string, scope auth.Scope) error {
 	switch {
 	case id == "":
 		return api.Invalid("sessionId", api.Required)
-	case !conversation.ValidID(conversation.SessionPrefix, id) || !c.principal.MayAccess(id):
+	case !conversation.ValidID(conversation.SessionPrefix, id) || !c.Principal.MayAccess(id):
 		return conversation.ErrSessionNotFound
 	}
 	ctx, cancel := storeContext()
 	defer cancel()
-	if err := c.registry.Keys.Revalidate(ctx, c.principal); err != nil {
+	if err := c.registry.Keys.Revalidate(ctx, c.Principal); err != nil {
 		return err
 	}
-	return api.RequireScope(c.principal, scope)
+	return api.RequireScope(c.Principal, scope)
 }
 
 // storeContext returns a context that is done after storeTimeout.
@@ -118,16 +120,20 @@ func storeContext() (context.Context, context.CancelFunc) {
 // admission returns ctx with a new admission. The admission counts a send as a request of the principal and of the session's user,
 // as over REST.
 func (c *connection) admission(ctx context.Context, session string) context.Context {
-	a := c.registry.Admission(c.principal)
+	a := c.registry.Admission(c.Principal)
 	a.Subject = session
 	return auth.WithAdmission(ctx, a)
 }
 
-// describe returns the error that the client sees for err. If the server is at fault, it logs err.
+// describe returns the error that the client sees for err. If a quota caused err, it records the refusal. If the server is at
+// fault, it logs err.
 func (c *connection) describe(err error) *api.Error {
+	if refused, ok := errors.AsType[*auth.QuotaError](err); ok {
+		c.registry.Audit.QuotaRefused(c.Principal, refused)
+	}
 	e, fault := api.Describe(err)
 	if fault {
-		c.registry.Log.Error("frame failed", "requestId", c.requestID, "error", err)
+		c.registry.Log.Error("frame failed", "requestId", c.RequestID, "error", err)
 	}
 	return e
 }

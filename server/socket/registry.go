@@ -41,6 +41,14 @@ type Keys interface {
 	Revalidate(ctx context.Context, p auth.Principal) error
 }
 
+// Audit records the events that an auditor asks for.
+type Audit interface {
+	// SocketClosed records that the server closed a socket because of the client or its key. cause is one of [Causes].
+	SocketClosed(h Handshake, cause string)
+	// QuotaRefused records that a quota refused a request.
+	QuotaRefused(p auth.Principal, refused *auth.QuotaError)
+}
+
 // Options configure a Registry.
 type Options struct {
 	Conversation Conversation
@@ -50,8 +58,9 @@ type Options struct {
 	// Frames counts the frames that clients send.
 	Frames     *auth.Frames
 	Revocation *RevocationMonitor
-	// MaxSockets is the maximum number of open sockets; 0 means no limit.
+	// MaxSockets is the maximum number of open sockets of all accounts; 0 means no limit.
 	MaxSockets int
+	Audit      Audit
 	Log        *slog.Logger
 }
 
@@ -71,10 +80,16 @@ func NewRegistry(options Options) *Registry {
 	return &Registry{Options: options, open: make(map[*connection]struct{})}
 }
 
-// Upgrade upgrades a request to a socket of the principal. The request must have passed [CheckHandshake]. Upgrade returns
-// after the response was sent. The socket runs in its own goroutines, so that the stack and the buffers of the HTTP handler
-// are released.
-func (r *Registry) Upgrade(w http.ResponseWriter, request *http.Request, p auth.Principal, requestID string) {
+// Handshake is a request that becomes a socket. It must have passed [CheckHandshake].
+type Handshake struct {
+	Principal auth.Principal
+	RequestID string
+	Closed    func() // called once: when the socket has closed, or when the upgrade has failed
+}
+
+// Upgrade upgrades a request to a socket. Upgrade returns after the response was sent. The socket runs in its own goroutines,
+// so that the stack and the buffers of the HTTP handler are released.
+func (r *Registry) Upgrade(w http.ResponseWriter, request *http.Request, h Handshake) {
 	hijacked := &hijacker{ResponseWriter: w}
 	var c *connection
 	ws, err := websocket.Accept(hijacked, request, &websocket.AcceptOptions{
@@ -84,7 +99,8 @@ func (r *Registry) Upgrade(w http.ResponseWriter, request *http.Request, p auth.
 		OnPingReceived:     func(context.Context, []byte) bool { return c.pinged() },
 	})
 	if err != nil {
-		r.Log.Debug("handshake failed", "requestId", requestID, "error", err)
+		r.Log.Debug("handshake failed", "requestId", h.RequestID, "error", err)
+		h.Closed()
 		return // Accept has responded
 	}
 	ws.SetReadLimit(wire.MaxFrame)
@@ -92,7 +108,7 @@ func (r *Registry) Upgrade(w http.ResponseWriter, request *http.Request, p auth.
 	if ws.Subprotocol() == wire.AISDKProtocol {
 		speaks = new(aiSDK)
 	}
-	c = newConnection(r, p, requestID, speaks)
+	c = newConnection(r, h, speaks)
 	c.start(ws, hijacked.conn)
 }
 
@@ -116,6 +132,7 @@ func (r *Registry) remove(c *connection) {
 	r.mu.Lock()
 	delete(r.open, c)
 	r.mu.Unlock()
+	c.Closed()
 	r.work.Done()
 }
 

@@ -69,7 +69,7 @@ func (c *connection) write() {
 		}
 		if err != nil {
 			if c.ctx.Err() == nil {
-				c.registry.Log.Warn("socket closed: history cannot be read", "requestId", c.requestID, "error", err)
+				c.registry.Log.Warn("socket closed: history cannot be read", "requestId", c.RequestID, "error", err)
 			}
 			c.abort()
 			return
@@ -145,8 +145,12 @@ func (c *connection) flush() bool {
 	}
 }
 
-// writeFrame writes a text frame. It passes a context without a deadline, because a deadline would cost more than the write
+// writeFrame writes a text frame. If the client is too slow, it records that. It passes a context without a deadline, because a deadline would cost more than the write
 // itself. The deadline of the connection (WriteTimeout) applies instead.
 func (c *connection) writeFrame(frame []byte) error {
-	return c.ws.Write(context.Background(), websocket.MessageText, frame)
+	err := c.ws.Write(context.Background(), websocket.MessageText, frame)
+	if err != nil {
+		c.recordClose(causeOf(err))
+	}
+	return err
 }

@@ -99,7 +99,7 @@ func (r *reading) keyPage(owner auth.Owner, query auth.KeyQuery) (page auth.KeyP
 }
 
 // RevokeKey implements auth.Store. A sweep overwrites the bytes of the removed hashes soon after (see Scrubbed).
-func (s *Store) RevokeKey(ctx context.Context, owner auth.Owner, keyID string) error {
+func (s *Store) RevokeKey(ctx context.Context, owner auth.Owner, keyID, actor string) error {
 	return s.submit(ctx, func(w *writing) error {
 		key, err := w.keyNotRevoked(owner, keyID)
 		if err != nil {
@@ -110,12 +110,17 @@ func (s *Store) RevokeKey(ctx context.Context, owner auth.Owner, keyID string) e
 		if err := w.endKey(&key); err != nil {
 			return err
 		}
+		if err := w.audit(owner, auth.AuditOf(auth.KeyRevoked, actor, &key)); err != nil {
+			return err
+		}
 		return w.replaceKey(&key, gone)
 	})
 }
 
 // RotateKey implements auth.Store.
-func (s *Store) RotateKey(ctx context.Context, owner auth.Owner, keyID string, secret auth.Hash, prefix string) (auth.Key, error) {
+func (s *Store) RotateKey(
+	ctx context.Context, owner auth.Owner, keyID string, secret auth.Hash, prefix, actor string,
+) (auth.Key, error) {
 	return update(ctx, s, func(w *writing) (auth.Key, error) {
 		key, err := w.keyNotRevoked(owner, keyID)
 		if err != nil {
@@ -129,6 +134,9 @@ func (s *Store) RotateKey(ctx context.Context, owner auth.Owner, keyID string, s
 		}
 		gone := key.Secrets[1:]
 		key.Rotate(secret, prefix, w.now.Go())
+		if err := w.audit(owner, auth.AuditOf(auth.KeyRotated, actor, &key)); err != nil {
+			return auth.Key{}, err
+		}
 		return key, w.replaceKey(&key, gone)
 	})
 }
@@ -169,7 +177,12 @@ func (w *writing) createKey(key auth.Key, tier limit.Tier) (auth.Key, error) {
 	}
 	key.CreatedAt = created.Go()
 	key.Secrets = []auth.Secret{{Hash: key.Secrets[0].Hash, Since: key.CreatedAt}}
-	if err := w.putTier(key.Account, tier); err != nil {
+	entry := auth.AuditOf(auth.KeyCreated, key.CreatedBy, &key)
+	entry.Tier = tier
+	if err := w.audit(key.Owner, entry); err != nil {
+		return auth.Key{}, err
+	}
+	if err := w.putTier(&key, tier); err != nil {
 		return auth.Key{}, err
 	}
 	if err := w.put(keyOrderBucket, keyOrderKey(&key), nil); err != nil {
@@ -181,17 +194,23 @@ func (w *writing) createKey(key auth.Key, tier limit.Tier) (auth.Key, error) {
 	return key, w.replaceKey(&key, nil)
 }
 
-// putTier creates an account, or changes its tier. If tier is "", an existing account keeps its tier, and a new account gets
-// limit.Free.
-func (w *writing) putTier(account string, tier limit.Tier) error {
-	before := w.bucket(accountsBucket).Get(accountKey(account))
-	if tier == "" && before != nil {
+// putTier creates the account of a new key, or changes its tier. If tier is "", an existing account keeps its tier, and a new
+// account gets limit.Free.
+func (w *writing) putTier(key *auth.Key, tier limit.Tier) error {
+	before := w.bucket(accountsBucket).Get(accountKey(key.Account))
+	if before != nil && (tier == "" || tier == limit.Tier(before)) {
 		return nil
+	}
+	if before != nil {
+		changed := auth.AuditEntry{ID: auth.NewAuditID(), Action: auth.TierChanged, Actor: key.CreatedBy, Tier: tier}
+		if err := w.audit(auth.Owner{Account: key.Account, Mode: auth.Live}, changed); err != nil {
+			return err
+		}
 	}
 	if tier == "" {
 		tier = limit.Free
 	}
-	return w.put(accountsBucket, accountKey(account), []byte(tier))
+	return w.put(accountsBucket, accountKey(key.Account), []byte(tier))
 }
 
 // keyNotRevoked returns a key that is not revoked, or auth.ErrKeyNotFound.

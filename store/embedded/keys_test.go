@@ -80,9 +80,9 @@ func TestKeys_ExpiryAndGracePeriod_EndSecrets(t *testing.T) {
 			_, err := s.CreateKey(context.Background(), key, limit.Pro)
 			must(t, err)
 		}
-		_, err := s.RotateKey(context.Background(), rotated.Owner, rotated.ID, auth.Hash{3}, "svc_live_cd")
+		_, err := s.RotateKey(context.Background(), rotated.Owner, rotated.ID, auth.Hash{3}, "svc_live_cd", auth.CLI)
 		must(t, err)
-		_, err = s.RotateKey(context.Background(), rotated.Owner, expiring.ID, auth.Hash{4}, "svc_live_cd")
+		_, err = s.RotateKey(context.Background(), rotated.Owner, expiring.ID, auth.Hash{4}, "svc_live_cd", auth.CLI)
 		must(t, err)
 
 		time.Sleep(time.Hour - time.Millisecond)
@@ -110,7 +110,7 @@ func TestKeys_SurviveRestart(t *testing.T) {
 	must(t, err)
 	revoked, err := s.CreateKey(context.Background(), aKey(auth.Hash{2}), "")
 	must(t, err)
-	must(t, s.RevokeKey(context.Background(), revoked.Owner, revoked.ID))
+	must(t, s.RevokeKey(context.Background(), revoked.Owner, revoked.ID, auth.CLI))
 	must(t, s.Close())
 
 	s = open(t, path)
@@ -134,7 +134,7 @@ func TestKeys_30DaysAfterRevocation_Removed(t *testing.T) {
 		revoked, err := s.CreateKey(t.Context(), aKey(auth.Hash{2}), "")
 		must(t, err)
 		time.Sleep(time.Hour)
-		must(t, s.RevokeKey(t.Context(), revoked.Owner, revoked.ID))
+		must(t, s.RevokeKey(t.Context(), revoked.Owner, revoked.ID, auth.CLI))
 		for _, step := range []struct {
 			wait time.Duration
 			keys int
@@ -176,7 +176,7 @@ func TestCreateKey_MoreThanMaxEnded_OldestRemoved(t *testing.T) {
 					return err
 				}
 			}
-			return w.putTier("a", limit.Free)
+			return w.putTier(&auth.Key{Owner: auth.Owner{Account: "a"}}, limit.Free)
 		}))
 		time.Sleep(time.Hour)
 		for i, want := range []int{auth.MaxEndedKeys + 5, auth.MaxEndedKeys, auth.MaxEndedKeys} {
@@ -189,10 +189,10 @@ func TestCreateKey_MoreThanMaxEnded_OldestRemoved(t *testing.T) {
 				return nil
 			}))
 		}
-		if err := s.RevokeKey(t.Context(), first.Owner, first.ID); !errors.Is(err, auth.ErrKeyNotFound) {
+		if err := s.RevokeKey(t.Context(), first.Owner, first.ID, auth.CLI); !errors.Is(err, auth.ErrKeyNotFound) {
 			t.Errorf("RevokeKey of the key that ended first: %v, want ErrKeyNotFound", err)
 		}
-		must(t, s.RevokeKey(t.Context(), last.Owner, last.ID))
+		must(t, s.RevokeKey(t.Context(), last.Owner, last.ID, auth.CLI))
 		verify(t, s)
 		must(t, s.Close())
 	})
@@ -212,7 +212,7 @@ func TestOpen_FileWithoutKeyEnds_EndsAdded(t *testing.T) {
 		}
 		page, err := s.Keys(t.Context(), expiring.Owner, auth.KeyQuery{Limit: 9})
 		must(t, err)
-		must(t, s.RevokeKey(t.Context(), expiring.Owner, page.Keys[0].ID))
+		must(t, s.RevokeKey(t.Context(), expiring.Owner, page.Keys[0].ID, auth.CLI))
 		must(t, s.submit(t.Context(), func(w *writing) error {
 			w.wrote = true
 			return w.bolt.DeleteBucket([]byte(keyEndsBucket))

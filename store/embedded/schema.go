@@ -50,6 +50,8 @@ const (
 	// keyEndsBucket: OWNER | end (8) | key id → nothing. end is the time at which the key was revoked or expires, or neverEnds. The
 	// key that ended first comes first, and active keys come last.
 	keyEndsBucket = "keyends"
+	// auditBucket: OWNER | at (8) → auditValue as JSON. A list of entries reads the bucket backwards, from newest to oldest.
+	auditBucket = "audit"
 	// secretsBucket: hash of a secret (32) → OWNER | key id.
 	secretsBucket = "secrets"
 	// accountsBucket: length of account (2) | account → tier. An account is created with its first key.
@@ -69,7 +71,7 @@ const (
 func allBuckets() []string {
 	return []string{
 		sessionsBucket, messagesBucket, indexBucket, summariesBucket, usersBucket, expiryBucket, idempotencyBucket, idempotentBucket, forgetBucket,
-		liveBucket, unsettledBucket, usageBucket, storedBucket, keysBucket, keyOrderBucket, keyEndsBucket, secretsBucket,
+		liveBucket, unsettledBucket, usageBucket, storedBucket, keysBucket, keyOrderBucket, keyEndsBucket, auditBucket, secretsBucket,
 		accountsBucket, daysBucket, metaBucket,
 	}
 }

@@ -46,6 +46,7 @@ type Store struct {
 	unsettled [][]byte               // keys that were in unsettledBucket when the file was opened
 	limits    limits
 	tickets   tickets
+	sockets   sockets
 
 	// writer is locked during each bbolt transaction that writes. readers is read-locked during each bbolt transaction that
 	// reads. The scrubber locks both mutexes, because it needs a moment without any transaction.

@@ -41,7 +41,7 @@ func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to us
 		if err != nil {
 			return err
 		}
-		used.StoredBytes = kept.bytes
+		used.StoredBytes, used.Sockets = kept.bytes, s.sockets.count(auth.Owner{Account: owner.Account, Mode: string(owner.Mode)})
 		return r.existing(owner, from, to, &used)
 	})
 	return used, err

@@ -295,7 +295,7 @@ func TestAdmit_KeyDoesNotWork_NotCounted(t *testing.T) {
 	expired.ExpiresAt = time.Now().Add(-time.Minute).UTC().Truncate(time.Millisecond)
 	_, err := s.CreateKey(t.Context(), expired, "")
 	must(t, err)
-	must(t, s.RevokeKey(t.Context(), owner, revoked.KeyID))
+	must(t, s.RevokeKey(t.Context(), owner, revoked.KeyID, auth.CLI))
 	dead := map[string]auth.Principal{
 		"a revoked key": revoked, "an unknown key": never,
 		"an expired key": {Account: owner.Account, Mode: owner.Mode, KeyID: expired.ID, Secret: expired.Secrets[0].Hash},
@@ -304,12 +304,12 @@ func TestAdmit_KeyDoesNotWork_NotCounted(t *testing.T) {
 		must(t, s.KeyAlive(t.Context(), rotated))
 		_, err := admit(t, s, rotated)
 		must(t, err)
-		_, err = s.RotateKey(t.Context(), owner, rotated.KeyID, aKey(owner).Secrets[0].Hash, "svc_live_cd")
+		_, err = s.RotateKey(t.Context(), owner, rotated.KeyID, aKey(owner).Secrets[0].Hash, "svc_live_cd", auth.CLI)
 		must(t, err)
 	}
 	dead["a secret two rotations old"] = rotated
 	late := newKey(t, s, owner)
-	_, err = s.RotateKey(t.Context(), owner, late.KeyID, aKey(owner).Secrets[0].Hash, "svc_live_cd")
+	_, err = s.RotateKey(t.Context(), owner, late.KeyID, aKey(owner).Secrets[0].Hash, "svc_live_cd", auth.CLI)
 	must(t, err)
 	past := time.Now().Add(-time.Second).UnixMilli() // the 24 hours of the previous secret are over
 	must(t, s.db.HSet(t.Context(), keyKey(ownerTag(owner), late.KeyID), "until", past).Err())
@@ -365,7 +365,7 @@ func TestReserveTokens_OverLimitOrKeyRevoked_Refused(t *testing.T) {
 	if fmt.Sprint(reply) != "[[0 0] <nil>]" {
 		t.Errorf("without an admission: %v", reply)
 	}
-	must(t, s.RevokeKey(t.Context(), p.Owner(), p.KeyID))
+	must(t, s.RevokeKey(t.Context(), p.Owner(), p.KeyID, auth.CLI))
 	_, err = reserve(1)
 	wantError(t, "reservation after the key was revoked", err, auth.ErrInvalidToken)
 }

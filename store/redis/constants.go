@@ -39,6 +39,8 @@ const (
 	// Creating or listing API keys removes up to keysPurgedAtOnce records of ended keys. A new key adds one record at most, so
 	// ended keys do not pile up. Creating a key also moves up to keysAdoptedAtOnce keys from the list of earlier versions.
 	keysPurgedAtOnce, keysAdoptedAtOnce = 10, 100
+	// An operation that adds an audit entry removes up to auditPurgedAtOnce old entries, so old entries do not pile up.
+	auditPurgedAtOnce = 10
 	// A script that reads the history reads the newest historyFirstRead messages first, because many sessions have no more. Then
 	// it reads historyRead messages at a time.
 	historyFirstRead, historyRead = 16, 128
@@ -115,6 +117,14 @@ func constants() []constant {
 		{"MAX_ENDED_KEYS", auth.MaxEndedKeys},
 		{"KEYS_PURGED_AT_ONCE", keysPurgedAtOnce},
 		{"KEYS_ADOPTED_AT_ONCE", keysAdoptedAtOnce},
+
+		{"AUDIT_LIFETIME", milliseconds(auth.AuditLifetime)},
+		{"MAX_AUDIT_ENTRIES", auth.MaxAuditEntries},
+		{"AUDIT_PURGED_AT_ONCE", auditPurgedAtOnce},
+		{"KEY_CREATED", string(auth.KeyCreated)},
+		{"KEY_ROTATED", string(auth.KeyRotated)},
+		{"KEY_REVOKED", string(auth.KeyRevoked)},
+		{"TIER_CHANGED", string(auth.TierChanged)},
 
 		{"KEPT_DAYS", usage.RetentionHours / 24},
 		{"FIELDS_AN_HOUR", fieldsAnHour},

@@ -26,7 +26,7 @@ func (s *Store) CreateKey(ctx context.Context, key auth.Key, tier limit.Tier) (a
 		return auth.Key{}, err
 	}
 	if tier != "" || key.Mode == auth.Test {
-		if err := s.setTier(ctx, key.Account, tier); err != nil {
+		if err := s.setTier(ctx, key.Account, tier, key.CreatedBy); err != nil {
 			return auth.Key{}, err
 		}
 	}
@@ -46,7 +46,7 @@ func (s *Store) CreateFirstKey(ctx context.Context, key auth.Key) (created bool,
 		return false, nil
 	}
 	if err == nil && key.Mode == auth.Test {
-		err = s.setTier(ctx, key.Account, "")
+		err = s.setTier(ctx, key.Account, "", key.CreatedBy)
 	}
 	return err == nil, err
 }
@@ -60,7 +60,7 @@ func (s *Store) hadKeys(ctx context.Context, account string) (bool, error) {
 // createKey stores an API key, and then the pointer of its secret. A new account gets the tier; "" means limit.Free. If first is
 // set, and the account already has a record in this mode, createKey returns errHadKeys.
 func (s *Store) createKey(ctx context.Context, key auth.Key, tier limit.Tier, first bool) (keyRecord, error) {
-	tag, hash := ownerTag(key.Owner), key.Secrets[0].Hash
+	tag, hash, named := ownerTag(key.Owner), key.Secrets[0].Hash, tier
 	if tier == "" {
 		tier = limit.Free
 	}
@@ -73,7 +73,8 @@ func (s *Store) createKey(ctx context.Context, key auth.Key, tier limit.Tier, fi
 	}
 	most := auth.LimitsOf(ctx).Keys
 	reply, err := s.run(ctx, createKeyScript, tag, []string{keyKey(tag, key.ID), accountKey(tag)},
-		key.ID, key.Name, scopes, key.Prefix, millis(key.ExpiresAt), hashText(hash), flag(first), string(tier), most, key.CreatedBy)
+		key.ID, key.Name, scopes, key.Prefix, millis(key.ExpiresAt), hashText(hash), flag(first), string(tier), most, key.CreatedBy,
+		auth.NewAuditID(), string(named))
 	if err == nil {
 		err = map[string]error{"taken": errSecretTaken, "had": errHadKeys}[text(reply)]
 	}

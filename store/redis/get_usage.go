@@ -29,13 +29,14 @@ func (s *Store) Usage(ctx context.Context, owner conversation.Owner, from, to us
 		return conversation.UsageSpan{}, err
 	}
 	parts := list(reply)
-	if len(parts) != 7 {
+	if len(parts) != 8 {
 		return conversation.UsageSpan{}, getUsageScript.malformed()
 	}
 	used := conversation.UsageSpan{
 		Now: usage.Hour(integer(parts[0])), Active: int(integer(parts[2])), Keys: integer(parts[3]), StoredBytes: integer(parts[4]),
+		Sockets: integer(parts[5]),
 	}
-	first, existing, days := usage.Hour(integer(parts[1])), list(parts[5]), list(parts[6])
+	first, existing, days := usage.Hour(integer(parts[1])), list(parts[6]), list(parts[7])
 	for i := 0; i+2 < len(days); i += 3 {
 		hours, err := readDay(usage.Hour(24*integer(days[i])), list(days[i+1]), text(days[i+2]))
 		if err != nil {

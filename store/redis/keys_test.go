@@ -116,14 +116,14 @@ func TestCreateKey_CrashBeforePointer_SecretNotFound(t *testing.T) {
 	if _, works := finds(t, s, key, key.Secrets[0].Hash); works {
 		t.Error("a request with the secret of the new key is admitted")
 	}
-	must(t, s.RevokeKey(t.Context(), key.Owner, key.ID)) // the key is listed and can be revoked
+	must(t, s.RevokeKey(t.Context(), key.Owner, key.ID, auth.CLI)) // the key is listed and can be revoked
 }
 
 func TestRevokeKey_CrashBeforePointer_SecretRefused(t *testing.T) {
 	s, key := newStore(t), aKey(auth.Owner{Account: newAccount(), Mode: auth.Live})
 	_, err := s.CreateKey(t.Context(), key, "")
 	must(t, err)
-	must(t, halfWay(t, func(dying *Store) error { return dying.RevokeKey(t.Context(), key.Owner, key.ID) }))
+	must(t, halfWay(t, func(dying *Store) error { return dying.RevokeKey(t.Context(), key.Owner, key.ID, auth.CLI) }))
 	if found, works := finds(t, s, key, key.Secrets[0].Hash); works || found.Key.ID != key.ID {
 		t.Errorf("after the crash: admitted: %v, found %+v; want a pointer to the key, but no admission", works, found)
 	}
@@ -137,10 +137,10 @@ func TestRotateKey_CrashBeforePointer_OldSecretWorks(t *testing.T) {
 	_, err := s.CreateKey(t.Context(), key, "")
 	must(t, err)
 	first, second, third := key.Secrets[0].Hash, aKey(key.Owner).Secrets[0].Hash, aKey(key.Owner).Secrets[0].Hash
-	_, err = s.RotateKey(t.Context(), key.Owner, key.ID, second, "svc_live_cd")
+	_, err = s.RotateKey(t.Context(), key.Owner, key.ID, second, "svc_live_cd", auth.CLI)
 	must(t, err)
 	err = halfWay(t, func(dying *Store) error {
-		_, err := dying.RotateKey(t.Context(), key.Owner, key.ID, third, "svc_live_ef")
+		_, err := dying.RotateKey(t.Context(), key.Owner, key.ID, third, "svc_live_ef", auth.CLI)
 		return err
 	})
 	wantError(t, "RotateKey", err, conversation.ErrUnavailable)
@@ -165,7 +165,7 @@ func TestSetTier_KeysOfBothModes_FoundWithNewTier(t *testing.T) {
 		must(t, err)
 	}
 	for _, tier := range []limit.Tier{limit.Enterprise, limit.Pro, limit.Free} {
-		must(t, s.setTier(t.Context(), owner.Account, tier))
+		must(t, s.setTier(t.Context(), owner.Account, tier, auth.CLI))
 		for _, key := range keys {
 			if found, works := finds(t, s, key, key.Secrets[0].Hash); !works || found.Tier != tier {
 				t.Errorf("mode %s: the tier is %q, want %q, and the key is admitted: %v", key.Mode, found.Tier, tier, works)
@@ -191,7 +191,7 @@ func TestRotateKey_LostReply_RotatedOnce(t *testing.T) {
 	must(t, err)
 	tap(s).replyLost.Store(rotateKeyScript)
 	second := aKey(key.Owner).Secrets[0].Hash
-	rotated, err := s.RotateKey(t.Context(), key.Owner, key.ID, second, "svc_live_cd")
+	rotated, err := s.RotateKey(t.Context(), key.Owner, key.ID, second, "svc_live_cd", auth.CLI)
 	must(t, err)
 	if len(rotated.Secrets) != 2 || rotated.Prefix != "svc_live_cd" {
 		t.Errorf("the rotated key is %+v", rotated)

@@ -147,11 +147,11 @@ func commandsOfKeyScripts(t *testing.T, server *redistest.Server, s *Store, f ke
 			return s.TouchKeys(t.Context(), []auth.KeyUse{{Owner: owner, KeyID: p.KeyID, At: time.Now()}})
 		}},
 		{"rotate", func() error {
-			_, err := s.RotateKey(t.Context(), owner, p.KeyID, aKey(owner).Secrets[0].Hash, "svc_live_cd")
+			_, err := s.RotateKey(t.Context(), owner, p.KeyID, aKey(owner).Secrets[0].Hash, "svc_live_cd", auth.CLI)
 			return err
 		}},
-		{"set the tier", func() error { return s.setTier(t.Context(), owner.Account, limit.Enterprise) }},
-		{"revoke", func() error { return s.RevokeKey(t.Context(), owner, p.KeyID) }},
+		{"set the tier", func() error { return s.setTier(t.Context(), owner.Account, limit.Enterprise, auth.CLI) }},
+		{"revoke", func() error { return s.RevokeKey(t.Context(), owner, p.KeyID, auth.CLI) }},
 	} {
 		counts[op.name], _ = commands(t, server, func() {
 			if err := op.run(); err != nil {
@@ -192,7 +192,7 @@ func TestKeys_ListOfEarlierVersion_ListedAndCounted(t *testing.T) {
 	tag := ownerTag(owner)
 	ids := fill(t, s, owner, keyFill{n: 250, old: true})
 	must(t, s.db.HSet(t.Context(), keyKey(tag, ids[7]), "revoked", "1").Err())
-	must(t, s.RevokeKey(t.Context(), owner, ids[200])) // before adopt_keys has moved it
+	must(t, s.RevokeKey(t.Context(), owner, ids[200], auth.CLI)) // before adopt_keys has moved it
 
 	a := &auth.Admission{Principal: auth.Principal{Account: owner.Account, Mode: owner.Mode}, Limits: smallFigures}
 	a.Limits.Keys = 240

@@ -33,7 +33,7 @@ type membership struct {
 	suspects       map[orphan]time.Time   // turns that suspect recorded, with the time of the first record
 	asleep         bool                   // set by tests: sends no heartbeat, as if the process were suspended
 
-	work sync.WaitGroup // the goroutines that send heartbeats, read the inbox, and check the inbox's connection
+	work sync.WaitGroup // the goroutines that send heartbeats, read the inbox, check its connection, and renew counts of sockets
 }
 
 // Join implements conversation.Nodes. When Join returns nil, other nodes can find this node and notify it. If Join fails, it can
@@ -62,6 +62,7 @@ func (s *Store) Join(ctx context.Context, notify func(sessionID string)) error {
 	}
 	m.work.Go(func() { s.beatLoop(running) })
 	m.work.Go(func() { in.checkLoop(running) })
+	m.work.Go(func() { s.renewLoop(running) })
 	return nil
 }
 

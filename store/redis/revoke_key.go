@@ -9,11 +9,11 @@ import (
 var revokeKeyScript = newScript("revoke_key", admits|durable)
 
 // RevokeKey implements auth.Store.
-func (s *Store) RevokeKey(ctx context.Context, owner auth.Owner, keyID string) error {
+func (s *Store) RevokeKey(ctx context.Context, owner auth.Owner, keyID, actor string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	tag := ownerTag(owner)
-	reply, err := s.run(ctx, revokeKeyScript, tag, []string{keyKey(tag, keyID)})
+	reply, err := s.run(ctx, revokeKeyScript, tag, []string{keyKey(tag, keyID)}, auth.NewAuditID(), actor)
 	if err != nil {
 		return err
 	}

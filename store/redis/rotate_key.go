@@ -11,17 +11,19 @@ import (
 var rotateKeyScript = newScript("rotate_key", admits|durable)
 
 // RotateKey implements auth.Store.
-func (s *Store) RotateKey(ctx context.Context, owner auth.Owner, keyID string, secret auth.Hash, prefix string) (auth.Key, error) {
+func (s *Store) RotateKey(
+	ctx context.Context, owner auth.Owner, keyID string, secret auth.Hash, prefix, actor string,
+) (auth.Key, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if err := s.claimSecret(ctx, secret); err != nil {
 		return auth.Key{}, err
 	}
-	reply, err := s.rotate(ctx, owner, keyID, secret, prefix, false)
+	reply, err := s.rotate(ctx, owner, keyID, secret, prefix, actor, false)
 	if errors.Is(err, conversation.ErrUnavailable) {
 		// Find out whether only the reply was lost. If the caller had to rotate again, the secret that clients use would be
 		// removed.
-		if done, again := s.rotate(auth.WithAdmission(ctx, nil), owner, keyID, secret, prefix, true); again == nil {
+		if done, again := s.rotate(auth.WithAdmission(ctx, nil), owner, keyID, secret, prefix, actor, true); again == nil {
 			reply, err = done, nil
 		}
 	}
@@ -50,10 +52,12 @@ func (s *Store) RotateKey(ctx context.Context, owner auth.Owner, keyID string, s
 
 // rotate gives a key a new secret, and returns the script's result. If look is set, rotate changes nothing: it returns
 // auth.ErrKeyNotFound unless secret is already the key's newest secret.
-func (s *Store) rotate(ctx context.Context, owner auth.Owner, keyID string, secret auth.Hash, prefix string, look bool) (any, error) {
+func (s *Store) rotate(
+	ctx context.Context, owner auth.Owner, keyID string, secret auth.Hash, prefix, actor string, look bool,
+) (any, error) {
 	tag := ownerTag(owner)
 	reply, err := s.run(ctx, rotateKeyScript, tag, []string{keyKey(tag, keyID)},
-		hashText(secret), prefix, auth.GracePeriod.Milliseconds(), flag(look))
+		hashText(secret), prefix, auth.GracePeriod.Milliseconds(), flag(look), auth.NewAuditID(), actor)
 	if err == nil && text(reply) == "none" {
 		err = auth.ErrKeyNotFound
 	}

@@ -25,6 +25,8 @@ import (
 //	                          time, CreateKey and Keys remove the record and the id in TAG:ki and TAG:kx.
 //	TAG:keys          list    ids of API keys that a node of an earlier version has created, newest first. CreateKey and Keys move
 //	                          them to TAG:ki and TAG:kx.
+//	TAG:audit         zset    the audit log (lua/list_audit.lua): JSON objects by time in milliseconds; each time occurs once.
+//	                          Expires 90 days after the newest entry. Nodes of earlier versions write no entries.
 //	TAG:requests      string  requests a minute: a window (lua/lib/rate_window.lua); expires 130 s after its last change
 //	TAG:tokens        string  tokens a minute: a window in the same format
 //	TAG:requests:<user>  string  requests a minute of one user, if the tier limits users; a window in the same format. The script
@@ -32,6 +34,9 @@ import (
 //	TAG:tokens:<user>    string  tokens a minute of one user, likewise
 //	TAG:frames:<keyId>   string  frames a minute of one API key on WebSockets; a window in the same format
 //	TAG:day           string  requests of the test keys in a UTC day: the day's number and the count; expires a day after that day
+//	TAG:sockets       hash    the open sockets of each node: "<count> <change> <end of the lease in milliseconds>"
+//	                          (lua/lib/sockets.lua). Expires with the lease that was renewed last. Nodes of earlier versions do
+//	                          not count their sockets.
 //
 // Sessions:
 //
@@ -143,6 +148,8 @@ func userRequestsKey(tag, user string) string { return tag + ":requests:" + user
 func userTokensKey(tag, user string) string   { return tag + ":tokens:" + user }
 func framesKey(tag, keyID string) string      { return tag + ":frames:" + keyID }
 func dayKey(tag string) string                { return tag + ":day" }
+func auditKey(tag string) string              { return tag + ":audit" }
+func socketsKey(tag string) string            { return tag + ":sockets" }
 
 func sessionKey(tag, id string) string         { return tag + ":s:" + id }
 func messagesKey(tag, id string) string        { return tag + ":m:" + id }
@@ -192,6 +199,8 @@ var luaNames = []struct{ function, parameters, result string }{
 	{"key_ends_key", "", keyEndsKey("<TAG>")},
 	{"tokens_key", "", tokensKey("<TAG>")},
 	{"user_tokens_key", "user", userTokensKey("<TAG>", "<user>")},
+	{"audit_key", "", auditKey("<TAG>")},
+	{"sockets_key", "", socketsKey("<TAG>")},
 	{"session_key", "id", sessionKey("<TAG>", "<id>")},
 	{"messages_key", "id", messagesKey("<TAG>", "<id>")},
 	{"index_key", "id", indexKey("<TAG>", "<id>")},

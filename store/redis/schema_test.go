@@ -9,7 +9,7 @@ import (
 	"parley/conversation"
 )
 
-// TestSchema_EachKey_ExpiresAsListed uses API keys, tickets and limits. Then each key in Redis must be of a kind that schema.go
+// TestSchema_EachKey_ExpiresAsListed uses API keys, tickets, sockets and limits. Then each key in Redis must be of a kind that schema.go
 // lists, and must expire as schema.go says.
 func TestSchema_EachKey_ExpiresAsListed(t *testing.T) {
 	s := newStore(t)
@@ -18,9 +18,11 @@ func TestSchema_EachKey_ExpiresAsListed(t *testing.T) {
 	key.ExpiresAt = time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 	_, err := s.CreateKey(t.Context(), key, "")
 	must(t, err)
-	rotated, err := s.RotateKey(t.Context(), owner, key.ID, aKey(owner).Secrets[0].Hash, "svc_test_cd")
+	rotated, err := s.RotateKey(t.Context(), owner, key.ID, aKey(owner).Secrets[0].Hash, "svc_test_cd", auth.CLI)
 	must(t, err)
 	_, err = admit(t, s, auth.Principal{Account: owner.Account, Mode: owner.Mode, KeyID: key.ID, Secret: key.Secrets[0].Hash})
+	must(t, err)
+	_, err = openSocket(t, s, owner, 1)
 	must(t, err)
 	ticket := auth.HashOf(conversation.RandomText(16))
 	_, err = s.PutTicket(t.Context(), ticket, auth.Ticket{Secret: key.Secrets[0].Hash})
@@ -30,7 +32,8 @@ func TestSchema_EachKey_ExpiresAsListed(t *testing.T) {
 	want := map[string][2]time.Duration{ // kind of key → minimum and maximum time to live
 		"account": {never, never}, "key": {never, never}, "ki": {never, never}, "kx": {never, never},
 		"requests": {61 * time.Second, 2 * span}, "day": {0, 48 * time.Hour},
-		"h": {400 * 24 * time.Hour, 401 * 24 * time.Hour},
+		"h": {400 * 24 * time.Hour, 401 * 24 * time.Hour}, "sockets": {time.Second, auth.SocketLease},
+		"audit": {auth.AuditLifetime - time.Hour, auth.AuditLifetime + time.Second},
 	}
 	names, err := s.db.Keys(t.Context(), strings.NewReplacer("{", "\\{").Replace(ownerTag(owner))+":*").Result()
 	must(t, err)

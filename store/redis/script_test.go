@@ -19,9 +19,10 @@ var allScripts = []*script{
 	admitScript, beginTurnScript, checkScript, claimSecretScript, clearMessagesScript, createKeyScript, createSessionScript,
 	deleteSessionScript, endOrphanScript, endTurnScript, findOrphanScript, followScript, forgetRequestsScript, getContextScript,
 	getMessageScript, getMessagesScript, getSessionScript, getUsageScript, heartbeatScript, journalScript, leaveQueueScript,
-	listKeysScript, listMessagesScript, listSessionsScript, pingScript, pollScript, putTicketScript, removeNodeScript, removePointerScript,
-	resumeTurnScript, revokeKeyScript, rotateKeyScript, saveSummaryScript, setPointerScript, setTierScript, setVectorsScript,
-	stopReplyScript, takeFramesScript, takeTicketScript, touchKeyScript, userUseScript,
+	listAuditScript, listKeysScript, listMessagesScript, listSessionsScript, openSocketScript, pingScript, pollScript, putTicketScript,
+	removeNodeScript, removePointerScript, resumeTurnScript, revokeKeyScript, rotateKeyScript, saveSummaryScript, setPointerScript,
+	setSocketsScript, setTierScript, setVectorsScript, stopReplyScript, takeFramesScript, takeTicketScript, touchKeyScript,
+	userUseScript,
 }
 
 // luaFiles returns the names of the Lua files in a folder below lua, without the extension.

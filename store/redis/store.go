@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"parley/auth"
 	"parley/conversation"
 )
 
@@ -29,6 +30,7 @@ type Store struct {
 	journal    journal
 	turns      liveTurns
 	waiters    waiters
+	sockets    sockets
 }
 
 // Open connects to the Redis server, or servers, that url names, and checks the version of Redis. Errors contain no part of the
@@ -57,6 +59,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	s := &Store{db: redis.NewUniversalClient(options.UniversalOptions), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
 	s.replicas.wanted, s.timeout = options.waitReplicas, options.timeout
 	s.membership.interval, s.membership.deadAfter = heartbeatInterval, deadAfter
+	s.sockets.lease, s.sockets.renewal = auth.SocketLease, auth.SocketRenewal
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

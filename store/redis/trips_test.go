@@ -98,6 +98,10 @@ func TestOperations_OneRoundTripEach(t *testing.T) {
 			_, err := s.ClearMessages(ctx, owner, session.ID, "clears")
 			return err
 		}},
+		{"open a socket", func(ctx context.Context) error {
+			_, err := s.OpenSocket(ctx, auth.Owner{Account: owner.Account, Mode: auth.Live})
+			return err
+		}},
 		{"read the usage", func(ctx context.Context) error {
 			_, err := s.Usage(ctx, owner, 0, usage.Hour(1<<40))
 			return err
@@ -115,7 +119,7 @@ func TestOperations_OneRoundTripEach(t *testing.T) {
 	for _, sc := range []*script{ // loading a script is not part of an operation
 		createSessionScript, getSessionScript, listSessionsScript, deleteSessionScript, listMessagesScript, getMessageScript,
 		clearMessagesScript, beginTurnScript, endTurnScript, getUsageScript,
-		getContextScript, getMessagesScript, saveSummaryScript, setVectorsScript,
+		getContextScript, getMessagesScript, saveSummaryScript, setVectorsScript, openSocketScript,
 	} {
 		must(t, s.db.ScriptLoad(t.Context(), sc.compiled().text).Err())
 	}

@@ -184,7 +184,7 @@ func admitOnce(t *testing.T, s *subject) {
 			return err
 		},
 		"RevokeKey, unknown": func(ctx context.Context) error {
-			err := s.keys.RevokeKey(ctx, p.Owner(), "key_0000000000000000")
+			err := s.keys.RevokeKey(ctx, p.Owner(), "key_0000000000000000", auth.CLI)
 			wantError(t, "RevokeKey", err, auth.ErrKeyNotFound)
 			return nil
 		},
@@ -243,9 +243,9 @@ func admitTestDay(t *testing.T, s *subject) {
 func admitDeadKey(t *testing.T, s *subject) {
 	p, rotated, alive := s.key(t), s.key(t), s.key(t)
 	must(t, s.keys.KeyAlive(s.ctx, p), "KeyAlive")
-	must(t, s.keys.RevokeKey(s.ctx, p.Owner(), p.KeyID), "RevokeKey")
+	must(t, s.keys.RevokeKey(s.ctx, p.Owner(), p.KeyID, auth.CLI), "RevokeKey")
 	for range 2 { // the first rotation keeps the original secret valid, the second ends it
-		_, err := s.keys.RotateKey(s.ctx, p.Owner(), rotated.KeyID, auth.HashOf(auth.NewSecret(p.Mode)), "svc_live_x")
+		_, err := s.keys.RotateKey(s.ctx, p.Owner(), rotated.KeyID, auth.HashOf(auth.NewSecret(p.Mode)), "svc_live_x", auth.CLI)
 		must(t, err, "RotateKey")
 	}
 	for name, dead := range map[string]auth.Principal{"revoked": p, "rotated out": rotated} {
@@ -293,7 +293,7 @@ func beginWithDeadKey(t *testing.T, s *subject) {
 	}
 	third := question(session.ID, "third")
 	queued := s.queue(t, third)
-	must(t, s.keys.RevokeKey(s.ctx, p.Owner(), p.KeyID), "RevokeKey")
+	must(t, s.keys.RevokeKey(s.ctx, p.Owner(), p.KeyID, auth.CLI), "RevokeKey")
 	s.end(t, first.Key, answer("to the first"))
 	granted(t, begun.Queued)
 	_, err = s.store.BeginTurn(ctx, s.owner, second)

@@ -127,8 +127,8 @@ func unknownKey(t *testing.T, s *subject) {
 	s.wantNoKey(t, "one that was never stored", newHash())
 	s.wantNoKey(t, "nothing", auth.Hash{})
 	s.wantKeys(t, s.keyOwner())
-	wantError(t, "RevokeKey", s.keys.RevokeKey(s.ctx, s.keyOwner(), s.newKey().ID), auth.ErrKeyNotFound)
-	_, err := s.keys.RotateKey(s.ctx, s.keyOwner(), s.newKey().ID, newHash(), "svc_live_cd")
+	wantError(t, "RevokeKey", s.keys.RevokeKey(s.ctx, s.keyOwner(), s.newKey().ID, auth.CLI), auth.ErrKeyNotFound)
+	_, err := s.keys.RotateKey(s.ctx, s.keyOwner(), s.newKey().ID, newHash(), "svc_live_cd", auth.CLI)
 	wantError(t, "RotateKey", err, auth.ErrKeyNotFound)
 }
 
@@ -158,7 +158,7 @@ func oneFirstKey(t *testing.T, s *subject) {
 func noSecondFirstKey(t *testing.T, s *subject) {
 	first := s.newKey()
 	s.createFirst(t, first, true)
-	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), first.ID), "RevokeKey")
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), first.ID, auth.CLI), "RevokeKey")
 	s.createFirst(t, s.newKey(), false)
 }
 
@@ -227,7 +227,7 @@ func keysInPages(t *testing.T, s *subject) {
 	first, err := s.keys.Keys(s.ctx, s.keyOwner(), auth.KeyQuery{Limit: 3})
 	must(t, err, "Keys")
 	s.createKey(t, s.newKey()) // a newer key does not shift the next page
-	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), all[2].ID), "RevokeKey")
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), all[2].ID, auth.CLI), "RevokeKey")
 	second, err := s.keys.Keys(s.ctx, s.keyOwner(), auth.KeyQuery{Before: first.Next, Limit: 3})
 	must(t, err, "Keys")
 	same(t, "the second page", second.Keys, all[3:6])
@@ -260,7 +260,7 @@ func keyQuota(t *testing.T, s *subject) {
 		must(t, err, "CreateKey")
 		keys = append(keys, key)
 	}
-	_, err := s.keys.RotateKey(s.ctx, s.keyOwner(), keys[0].ID, newHash(), "svc_live_cd") // creates no key
+	_, err := s.keys.RotateKey(s.ctx, s.keyOwner(), keys[0].ID, newHash(), "svc_live_cd", auth.CLI) // creates no key
 	must(t, err, "RotateKey")
 	extra := s.newKey()
 	_, err = s.createWithin(3, extra)
@@ -272,7 +272,7 @@ func keyQuota(t *testing.T, s *subject) {
 	test.Mode = auth.Test
 	_, err = s.createWithin(3, test)
 	must(t, err, "CreateKey in the other mode")
-	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), keys[1].ID), "RevokeKey")
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), keys[1].ID, auth.CLI), "RevokeKey")
 	_, err = s.createWithin(3, extra) // the refused key has left nothing
 	must(t, err, "CreateKey after a revocation")
 	_, err = s.createWithin(3, s.newKey())
@@ -308,16 +308,16 @@ func endedKeys(t *testing.T, s *subject) {
 	recent := endedAt(auth.EndedKeyLifetime - time.Hour)
 	old := endedAt(auth.EndedKeyLifetime + time.Hour)
 	s.wantKeys(t, s.keyOwner(), recent, kept) // the list has removed the old key
-	wantError(t, "RevokeKey of a removed key", s.keys.RevokeKey(s.ctx, s.keyOwner(), old.ID), auth.ErrKeyNotFound)
+	wantError(t, "RevokeKey of a removed key", s.keys.RevokeKey(s.ctx, s.keyOwner(), old.ID, auth.CLI), auth.ErrKeyNotFound)
 	s.wantNoKey(t, "a removed key", old.Secrets[0].Hash)
 	must(t, s.keys.TouchKeys(s.ctx, []auth.KeyUse{{Owner: s.keyOwner(), KeyID: old.ID, At: time.Now()}}), "TouchKeys")
 
 	revoked := endedAt(auth.EndedKeyLifetime + time.Hour)
-	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), revoked.ID), "RevokeKey") // the earlier end, the expiry, counts
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), revoked.ID, auth.CLI), "RevokeKey") // the earlier end, the expiry, counts
 	again := s.newKey()
 	again.ID = old.ID
 	again = s.createKey(t, again) // the id is free; CreateKey has removed the revoked key
-	wantError(t, "RevokeKey of a removed key", s.keys.RevokeKey(s.ctx, s.keyOwner(), revoked.ID), auth.ErrKeyNotFound)
+	wantError(t, "RevokeKey of a removed key", s.keys.RevokeKey(s.ctx, s.keyOwner(), revoked.ID, auth.CLI), auth.ErrKeyNotFound)
 	s.wantKeys(t, s.keyOwner(), again, recent, kept)
 }
 
@@ -333,8 +333,8 @@ func keysOfOwner(t *testing.T, s *subject) {
 		s.wantKeys(t, other)
 		theirs = s.createKey(t, theirs)
 		s.wantKeys(t, other, theirs)
-		wantError(t, "RevokeKey of a foreign key", s.keys.RevokeKey(s.ctx, other, mine.ID), auth.ErrKeyNotFound)
-		_, err := s.keys.RotateKey(s.ctx, other, mine.ID, newHash(), "svc_live_cd")
+		wantError(t, "RevokeKey of a foreign key", s.keys.RevokeKey(s.ctx, other, mine.ID, auth.CLI), auth.ErrKeyNotFound)
+		_, err := s.keys.RotateKey(s.ctx, other, mine.ID, newHash(), "svc_live_cd", auth.CLI)
 		wantError(t, "RotateKey of a foreign key", err, auth.ErrKeyNotFound)
 		must(t, s.keys.TouchKeys(s.ctx, []auth.KeyUse{{Owner: other, KeyID: mine.ID, At: time.Now()}}), "TouchKeys of a foreign key")
 	}
@@ -353,7 +353,7 @@ func keyInUse(t *testing.T, s *subject) {
 			t.Error("CreateKey: no error")
 		}
 	}
-	if _, err := s.keys.RotateKey(s.ctx, s.keyOwner(), second.ID, first.Secrets[0].Hash, "svc_live_cd"); err == nil || errors.Is(err, auth.ErrKeyNotFound) {
+	if _, err := s.keys.RotateKey(s.ctx, s.keyOwner(), second.ID, first.Secrets[0].Hash, "svc_live_cd", auth.CLI); err == nil || errors.Is(err, auth.ErrKeyNotFound) {
 		t.Errorf("RotateKey to a secret in use: %v", err)
 	}
 	s.wantKeys(t, s.keyOwner(), second, first)
@@ -364,12 +364,12 @@ func keyInUse(t *testing.T, s *subject) {
 
 func revokedKey(t *testing.T, s *subject) {
 	kept, key := s.createKey(t, s.newKey()), s.createKey(t, s.newKey())
-	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), key.ID), "RevokeKey")
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), key.ID, auth.CLI), "RevokeKey")
 	s.wantNoKey(t, "a revoked key", key.Secrets[0].Hash)
 	key.Revoke()
 	s.wantKeys(t, s.keyOwner(), key, kept)
-	wantError(t, "RevokeKey again", s.keys.RevokeKey(s.ctx, s.keyOwner(), key.ID), auth.ErrKeyNotFound)
-	_, err := s.keys.RotateKey(s.ctx, s.keyOwner(), key.ID, newHash(), "svc_live_cd")
+	wantError(t, "RevokeKey again", s.keys.RevokeKey(s.ctx, s.keyOwner(), key.ID, auth.CLI), auth.ErrKeyNotFound)
+	_, err := s.keys.RotateKey(s.ctx, s.keyOwner(), key.ID, newHash(), "svc_live_cd", auth.CLI)
 	wantError(t, "RotateKey of a revoked key", err, auth.ErrKeyNotFound)
 	s.wantKey(t, kept.Secrets[0].Hash, kept, 0)
 	s.wantKeys(t, s.keyOwner(), key, kept)
@@ -379,7 +379,7 @@ func revokedKey(t *testing.T, s *subject) {
 func (s *subject) rotate(t *testing.T, before auth.Key, prefix string) auth.Key {
 	t.Helper()
 	hash := newHash()
-	after, err := s.keys.RotateKey(s.ctx, s.keyOwner(), before.ID, hash, prefix)
+	after, err := s.keys.RotateKey(s.ctx, s.keyOwner(), before.ID, hash, prefix, auth.CLI)
 	must(t, err, "RotateKey")
 	want := before
 	want.Rotate(hash, prefix, after.Secrets[0].Since)
@@ -411,7 +411,7 @@ func rotatedTwice(t *testing.T, s *subject) {
 func revokedAfterRotation(t *testing.T, s *subject) {
 	first := s.createKey(t, s.newKey())
 	second := s.rotate(t, first, "svc_live_cd")
-	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), first.ID), "RevokeKey")
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), first.ID, auth.CLI), "RevokeKey")
 	s.wantNoKey(t, "the previous secret", first.Secrets[0].Hash)
 	s.wantNoKey(t, "the newest secret", second.Secrets[0].Hash)
 }
@@ -422,16 +422,16 @@ func expiredKey(t *testing.T, s *subject) {
 	key = s.createKey(t, key)
 	s.wantNoKey(t, "an expired key", key.Secrets[0].Hash)
 	s.wantKeys(t, s.keyOwner(), key)
-	_, err := s.keys.RotateKey(s.ctx, s.keyOwner(), key.ID, newHash(), "svc_live_cd")
+	_, err := s.keys.RotateKey(s.ctx, s.keyOwner(), key.ID, newHash(), "svc_live_cd", auth.CLI)
 	wantError(t, "RotateKey of an expired key", err, auth.ErrKeyNotFound)
-	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), key.ID), "RevokeKey of an expired key")
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), key.ID, auth.CLI), "RevokeKey of an expired key")
 	key.Revoke()
 	s.wantKeys(t, s.keyOwner(), key)
 }
 
 func touchedKeys(t *testing.T, s *subject) {
 	used, unused, revoked := s.createKey(t, s.newKey()), s.createKey(t, s.newKey()), s.createKey(t, s.newKey())
-	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), revoked.ID), "RevokeKey")
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), revoked.ID, auth.CLI), "RevokeKey")
 	revoked.Revoke()
 	late, early := conversation.Time(1_800_000_000_123).Go(), conversation.Time(1_800_000_000_000).Go()
 	for _, at := range []time.Time{late, early} {
@@ -455,7 +455,7 @@ func racingRotations(t *testing.T, s *subject) {
 		hash := newHash()
 		hashes = append(hashes, hash)
 		callers.Go(func() {
-			if _, err := s.keys.RotateKey(s.ctx, s.keyOwner(), key.ID, hash, "svc_live_cd"); err != nil {
+			if _, err := s.keys.RotateKey(s.ctx, s.keyOwner(), key.ID, hash, "svc_live_cd", auth.CLI); err != nil {
 				t.Errorf("RotateKey: %v", err)
 			}
 		})
@@ -480,7 +480,7 @@ func racingRevocations(t *testing.T, s *subject) {
 	var callers sync.WaitGroup
 	for range 10 {
 		callers.Go(func() {
-			switch err := s.keys.RevokeKey(s.ctx, s.keyOwner(), key.ID); {
+			switch err := s.keys.RevokeKey(s.ctx, s.keyOwner(), key.ID, auth.CLI); {
 			case err == nil:
 				revoked.Add(1)
 			case !errors.Is(err, auth.ErrKeyNotFound):

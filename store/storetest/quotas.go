@@ -282,11 +282,15 @@ func (s *subject) recount(t *testing.T) (sum int64) {
 func usageOfQuotas(t *testing.T, s *subject) {
 	s.createKey(t, s.newKey())
 	revoked := s.createKey(t, s.newKey())
-	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), revoked.ID), "RevokeKey")
+	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), revoked.ID, auth.CLI), "RevokeKey")
 	s.exchange(t, s.create(t, plain()).ID, "hello")
+	for range 2 {
+		_, err := s.keys.OpenSocket(s.ctx, s.keyOwner())
+		must(t, err, "OpenSocket")
+	}
 	used, err := s.store.Usage(s.ctx, s.owner, 0, 1<<30)
 	must(t, err, "Usage")
-	same(t, "keys, sessions and bytes", []int64{used.Keys, int64(used.Active), used.StoredBytes}, []int64{1, 1, 13})
+	same(t, "keys, sessions, bytes and sockets", []int64{used.Keys, int64(used.Active), used.StoredBytes, used.Sockets}, []int64{1, 1, 13, 2})
 }
 
 func contextTakesTokens(t *testing.T, s *subject) {

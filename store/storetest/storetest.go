@@ -43,6 +43,8 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"keys", keyTests()},
 		{"admission", admissionTests()},
 		{"tickets", ticketTests()},
+		{"sockets", socketTests()},
+		{"audit", auditTests()},
 		{"usage", usageTests()},
 		{"quotas", quotaTests()},
 		{"concurrency", concurrencyTests()},

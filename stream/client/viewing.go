@@ -211,6 +211,7 @@ func gone(how string) error {
 
 // transient contains the error codes after which a later attempt may succeed.
 var transient = map[string]bool{
+	"quota_exceeded":      true, // of the handshake: the sockets of a dead node still count for some seconds
 	"service_unavailable": true, "internal_error": true, "rate_limit_exceeded": true, "connection_lost": true,
 }
 

@@ -4,7 +4,7 @@
 -- ARGV[1] first hour · ARGV[2] end of the range, exclusive
 -- ARGV[3] retention period in hours; the range begins no earlier · ARGV[4] lifetime of a session in milliseconds
 -- Result: {this hour, first hour of the range, number of existing sessions, number of active API keys, stored bytes,
---   {hour, number of existing sessions that were created in that hour, hour, …},
+--   number of open sockets, {hour, number of existing sessions that were created in that hour, hour, …},
 --   {day, {field, count, …}, packed counts (lib/usage.lua) or '', day, …}}
 prune()
 local this = math.floor(now / HOUR)
@@ -31,4 +31,4 @@ for day = math.floor(first / 24), math.floor(last / 24) do
   end
 end
 local active = redis.call('ZCOUNT', KEYS[1], '(' .. int(now), '+inf')
-return {this, first, active, active_keys(), stored_at(now).total, existing, days}
+return {this, first, active, active_keys(), stored_at(now).total, other_sockets(''), existing, days}
