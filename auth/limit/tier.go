@@ -42,7 +42,9 @@ type TierLimits struct {
 
 	// FramesPerMinute limits the frames that clients send on WebSockets with one API key, 1 to MaxLimit. 0 means no limit. No tier
 	// has 0. A chat page sends 3 frames for a message (subscribe, send, cancel), and one for each 25 s without traffic: less than
-	// 20 a minute. The smallest default is 1,200, so that a socket can subscribe to its 1,000 sessions again after a reconnect.
+	// 20 a minute. The smallest default is 1,200, so that a socket can subscribe to its 1,000 sessions again after a reconnect. The
+	// others are larger than 20 for each of ActiveSessions, because the pages of all users of an account may share one key.
+	// enterprise stops there at 10,000 a second, half of what a core can serve.
 	FramesPerMinute int
 
 	// The usage report of a calendar month (UTC) contains these figures. Parley enforces TokensPerMonth only if EnforceMonth is
@@ -107,7 +109,7 @@ const (
 	// messages and sessions. A reply counts when it has ended, so the quota never cuts a reply off.
 	QuotaStoredBytes Quota = "storedBytes"
 	// QuotaSockets counts the open WebSockets of an owner on all nodes. By default, a server has at most 100,000 WebSockets, so
-	// even the accounts of the tier enterprise leave room for others.
+	// even an account of the tier enterprise leaves half of them to others.
 	QuotaSockets        Quota = "sockets"
 	QuotaTokensPerMonth Quota = "tokensPerMonth" // tokens of a calendar month (UTC), if EnforceMonth is set
 )
@@ -125,14 +127,14 @@ func DefaultTiers() Tiers {
 			ActiveSessions: 100, StoredBytes: 100_000_000, Keys: 1_000, Sockets: 50,
 		},
 		pro: TierLimits{
-			RequestsPerMinute: 300, TokensPerMinute: 100_000, FramesPerMinute: 6_000,
+			RequestsPerMinute: 300, TokensPerMinute: 100_000, FramesPerMinute: 120_000,
 			RequestsPerMonth: 500_000, TokensPerMonth: 50_000_000,
-			ActiveSessions: 5_000, StoredBytes: 5_000_000_000, Keys: 1_000, Sockets: 1_000,
+			ActiveSessions: 5_000, StoredBytes: 5_000_000_000, Keys: 1_000, Sockets: 20_000,
 		},
 		enterprise: TierLimits{
-			RequestsPerMinute: 1_000, TokensPerMinute: 500_000, FramesPerMinute: 60_000,
+			RequestsPerMinute: 1_000, TokensPerMinute: 500_000, FramesPerMinute: 600_000,
 			RequestsPerMonth: 5_000_000, TokensPerMonth: 1_000_000_000,
-			ActiveSessions: 50_000, StoredBytes: 50_000_000_000, Keys: 1_000, Sockets: 10_000,
+			ActiveSessions: 50_000, StoredBytes: 50_000_000_000, Keys: 1_000, Sockets: 50_000,
 		},
 	}
 }

@@ -13,14 +13,14 @@ func TestDefaultTiers_HavePublishedLimits(t *testing.T) {
 			StoredBytes: 100_000_000, Keys: 1_000, Sockets: 50,
 		},
 		Pro: {
-			RequestsPerMinute: 300, TokensPerMinute: 100_000, FramesPerMinute: 6_000,
+			RequestsPerMinute: 300, TokensPerMinute: 100_000, FramesPerMinute: 120_000,
 			RequestsPerMonth: 500_000, TokensPerMonth: 50_000_000, ActiveSessions: 5_000,
-			StoredBytes: 5_000_000_000, Keys: 1_000, Sockets: 1_000,
+			StoredBytes: 5_000_000_000, Keys: 1_000, Sockets: 20_000,
 		},
 		Enterprise: {
-			RequestsPerMinute: 1_000, TokensPerMinute: 500_000, FramesPerMinute: 60_000,
+			RequestsPerMinute: 1_000, TokensPerMinute: 500_000, FramesPerMinute: 600_000,
 			RequestsPerMonth: 5_000_000, TokensPerMonth: 1_000_000_000, ActiveSessions: 50_000,
-			StoredBytes: 50_000_000_000, Keys: 1_000, Sockets: 10_000,
+			StoredBytes: 50_000_000_000, Keys: 1_000, Sockets: 50_000,
 		},
 	} {
 		equal(t, "the limits of "+string(tier), limitsOf(tier), want)
