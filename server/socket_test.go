@@ -157,7 +157,8 @@ func TestSocket_UnsubscribeInMidReply_NoFrameAfter(t *testing.T) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		for {
+		// A pause between the words keeps the reply short. Each subscription gets the whole reply, so a long one would take minutes.
+		for pause := time.NewTicker(100 * time.Microsecond); ; <-pause.C {
 			select {
 			case <-stop:
 				return
