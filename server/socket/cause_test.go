@@ -13,7 +13,7 @@ import (
 	"parley/stream/wire"
 )
 
-// recorder implements Audit. It holds the causes that it got.
+// recorder implements Audit. It sends the causes to a channel.
 type recorder struct {
 	noAudit
 	causes chan string

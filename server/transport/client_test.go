@@ -50,7 +50,7 @@ func TestParseProxies_Malformed_ErrorNamesIt(t *testing.T) {
 	}
 }
 
-func TestNetworkOf_IPv6_SameFor64(t *testing.T) {
+func TestNetworkOf_IPv6AddressesOfOneSlash64_SameNetwork(t *testing.T) {
 	for _, test := range []struct{ address, want string }{
 		{"192.0.2.1", "192.0.2.1/32"}, {"2001:db8:0:1::1", "2001:db8:0:1::/64"}, {"2001:db8:0:1:ffff::9", "2001:db8:0:1::/64"},
 	} {
@@ -60,7 +60,7 @@ func TestNetworkOf_IPv6_SameFor64(t *testing.T) {
 	}
 }
 
-func TestOverTLS(t *testing.T) {
+func TestOverTLS_ForwardedProto_TrueOnlyForHTTPS(t *testing.T) {
 	for proto, want := range map[string]bool{"https": true, "http": false, "": false} {
 		if got := OverTLS(&http.Request{Header: http.Header{"X-Forwarded-Proto": {proto}}}); got != want {
 			t.Errorf("X-Forwarded-Proto %q: %v, want %v", proto, got, want)
