@@ -36,7 +36,7 @@ type auditLog struct {
 
 	mu       sync.Mutex
 	refusals map[refusal]*refused // guarded by mu
-	rest     int                  // guarded by mu; refusals of other kinds since the last line about them
+	rest     int                  // guarded by mu; refusals of kinds that are not in refusals, since the last line about such refusals
 	timer    *time.Timer          // guarded by mu; calls tick; nil if refusals is empty
 }
 
@@ -149,8 +149,8 @@ func (a *auditLog) tick() {
 	}
 }
 
-// flush handles the kinds that have had no line since the time before. It writes a line for each kind that has had refusals
-// since its last line, and forgets the other kinds. It also writes a line about the refusals without a kind of their own.
+// flush handles each kind that has had no line since the given time. If the kind has had refusals since its last line, flush
+// writes a line. Otherwise, it forgets the kind. It also writes a line about the refusals that a.rest counts.
 func (a *auditLog) flush(before time.Time) {
 	counts := make(map[refusal]int)
 	a.mu.Lock()

@@ -135,7 +135,7 @@ func TestResponses_SecurityHeaders_OnEveryResponse(t *testing.T) {
 	}
 }
 
-func TestSend_PublicURL_NotHostInStreamURL(t *testing.T) {
+func TestSend_PublicURL_UsedInStreamURL(t *testing.T) {
 	for name, test := range map[string]struct{ public, want string }{
 		"public URL": {"https://chat.example.com", "wss://chat.example.com/v1/stream"},
 		"none":       {"", ""},

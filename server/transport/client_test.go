@@ -42,7 +42,7 @@ func TestClient_LastUntrustedAddress(t *testing.T) {
 	}
 }
 
-func TestParseProxies_Malformed_ErrorNamesIt(t *testing.T) {
+func TestParseProxies_MalformedItem_ErrorNamesItem(t *testing.T) {
 	for _, item := range []string{"", "proxy.example", "10.0.0.0/33", "10.0.0.7:80", "fe80::1%eth0"} {
 		if _, err := ParseProxies([]string{"10.0.0.7", item}); err == nil || !strings.Contains(err.Error(), `"`+item+`"`) {
 			t.Errorf("%q: %v", item, err)
