@@ -70,9 +70,9 @@ func (e *LimitError) Error() string {
 	return "the limit of " + e.Decision.Refused.String() + " is reached"
 }
 
-// QuotaError means that a quota refuses a request: with the request, the owner would have more than the quota allows. Unlike
-// a rate limit, a quota does not refill within a minute. The owner must remove something first. For
-// limit.QuotaTokensPerMonth, the owner must wait for the next month.
+// QuotaError means that a quota refuses a request: with the request, the owner would have more than the quota allows. Unlike a
+// rate limit, a quota does not refill within a minute. The owner must remove something first or, for limit.QuotaTokensPerMonth,
+// wait for the next month.
 type QuotaError struct {
 	Quota limit.Quota
 	Used  int64 // without the request

@@ -48,8 +48,8 @@ type Owner struct {
 }
 
 // SocketLease is the longest time for which the sockets of a dead node still count towards the quota of their owner. A node
-// renews its leases every [SocketRenewal]. Two renewals may fail, for example during a failover of the store. It is short,
-// because after a crash the clients of the dead node connect to other nodes.
+// renews its leases every [SocketRenewal]. Two renewals may fail, for example during a failover of the store. The lease is
+// short, because after a crash the clients of the dead node connect to other nodes.
 const (
 	SocketLease   = 30 * time.Second
 	SocketRenewal = 10 * time.Second
@@ -95,8 +95,8 @@ type Store interface {
 	// durable. If the tier limits users to less than the account, it also counts the request in the minute of its user (see
 	// [Admission]). It does not count a refused request.
 	Admit(ctx context.Context) error
-	// UserUse returns how many requests and tokens count for a user in the last minute. Both are 0 if the tier does not limit
-	// users to less than the account.
+	// UserUse returns the numbers of requests and tokens that count for a user in the last minute. Both are 0 if the tier does
+	// not limit users to less than the account.
 	UserUse(ctx context.Context, owner Owner, userID string) (limit.UserUse, error)
 	// TakeFrames takes a lease of frames that clients send on WebSockets with the key keyID: see limit.FrameMeter. It does not
 	// check whether the key exists. A restart of an embedded store resets the counts.

@@ -36,8 +36,8 @@
 // A request may also count for one user of the account: see Admission.Subject. The store finds the user of a session in the same
 // round trip.
 //
-// Frames on WebSockets count for their key ([Frames]). A node takes frames from the store in leases and counts each frame in its
-// own memory.
+// Frames on WebSockets count for their key ([Frames]). A node leases a number of frames from the store, and counts each frame
+// in its own memory.
 //
 // # Tickets
 //

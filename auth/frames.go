@@ -26,8 +26,8 @@ type frameMeter struct {
 	meter limit.FrameMeter
 }
 
-// frameTimeout is the timeout of a request to the store for a lease. It is shorter than the timeout of other operations, because
-// the socket can go on without an answer.
+// frameTimeout is the timeout of a request to the store for a lease. A store may be configured with a timeout of a minute. A
+// frame must not wait that long, because the node can count without the store.
 const frameTimeout = 2 * time.Second
 
 // NewFrames returns Frames that count in the store of k.
@@ -58,7 +58,7 @@ func (f *Frames) Open(p Principal) *SocketFrames {
 	return &SocketFrames{frames: f, key: key, meter: m, limit: f.limits.Admission(p).Limits.FramesPerMinute}
 }
 
-// Close ends the count of the socket. After the last socket of a key, the frames that are left of the key's lease stay
+// Close ends the count of the socket. When the last socket of a key has closed, the unused frames of the key's lease stay
 // counted for a minute.
 func (s *SocketFrames) Close() {
 	s.frames.mu.Lock()
@@ -68,8 +68,8 @@ func (s *SocketFrames) Close() {
 	}
 }
 
-// Take counts a frame. If the limit is reached, it returns a [*LimitError]. It asks the store only for a new lease. If the store
-// cannot be reached, Take counts locally: this node alone then admits about the limit (limit.FrameMeter.Alone).
+// Take counts a frame. If the limit is reached, it returns a [*LimitError]. It asks the store only for a new lease. If the
+// store cannot be reached, Take counts locally: each node then admits about the limit (limit.FrameMeter.Alone).
 func (s *SocketFrames) Take() error {
 	if s.limit == 0 {
 		return nil

@@ -20,7 +20,7 @@ func limitsOf(t *testing.T, tiers string) *Limits {
 	return NewLimits(parsed)
 }
 
-// taken returns the number of frames of n that the socket may send now.
+// taken sends n frames at once on a socket, and returns the number of admitted frames.
 func taken(t *testing.T, s *SocketFrames, n int) (ok int) {
 	t.Helper()
 	for range n {
@@ -80,8 +80,8 @@ func twoNodes(t *testing.T) (sockets []*SocketFrames) {
 	return sockets
 }
 
-// TestFrames_TwoNodes_NeverOverLimit sends bursts of frames at two nodes, with random pauses. In any 60 seconds, the nodes together
-// must admit at most the limit.
+// TestFrames_TwoNodes_NeverOverLimit sends bursts of frames at two nodes, with random pauses. In any 60 seconds, the nodes
+// together must admit at most the limit.
 func TestFrames_TwoNodes_NeverOverLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, random := twoNodes(t), rand.New(rand.NewPCG(1, 2))
@@ -101,7 +101,8 @@ func TestFrames_TwoNodes_NeverOverLimit(t *testing.T) {
 	})
 }
 
-// TestFrames_SteadyClient_GetsWholeLimit sends a little less than the limit at two nodes. Leases must not cost a steady client frames.
+// TestFrames_SteadyClient_GetsWholeLimit sends a little less than the limit at two nodes. No frame of a steady client may be
+// refused because of leases.
 func TestFrames_SteadyClient_GetsWholeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := twoNodes(t)

@@ -38,7 +38,7 @@ type Keys struct {
 	uses  uses
 }
 
-// UserUse returns how many requests and tokens count for a user in the last minute: see [Store].
+// UserUse returns the numbers of requests and tokens that count for a user in the last minute: see [Store.UserUse].
 func (k *Keys) UserUse(ctx context.Context, owner Owner, userID string) (limit.UserUse, error) {
 	return k.store.UserUse(ctx, owner, userID)
 }
@@ -144,8 +144,8 @@ func (k *Keys) Audit(ctx context.Context, owner Owner, query AuditQuery) (AuditP
 	return k.store.Audit(ctx, owner, query)
 }
 
-// Revoke revokes a key of the owner of by, so that all its secrets stop working at once. It returns ErrKeyNotFound if the
-// owner has no such key, if the key is already revoked, and for the declared key.
+// Revoke revokes a key of the caller's owner, so that all secrets of the key stop working at once. by is the caller. Revoke
+// returns ErrKeyNotFound if the owner has no such key, if the key is already revoked, and for the declared key.
 func (k *Keys) Revoke(ctx context.Context, by Principal, keyID string) error {
 	return k.revoke(ctx, by.Owner(), keyID, k.ActorOf(by))
 }
@@ -160,9 +160,9 @@ func (k *Keys) revoke(ctx context.Context, owner Owner, keyID, actor string) err
 	return k.store.RevokeKey(ctx, owner, keyID, actor)
 }
 
-// Rotate gives a key of the owner of by a new secret, and returns the key and the new secret. The previous secret works
-// until the end of GracePeriod, or until the key expires. A secret before that one stops working at once. Rotate returns
-// ErrKeyNotFound if the owner has no such key, if the key is revoked or expired, and for the declared key.
+// Rotate gives a key of the caller's owner a new secret, and returns the key and the new secret. by is the caller. The previous
+// secret works until the end of GracePeriod, or until the key expires. A secret before that one stops working at once. Rotate
+// returns ErrKeyNotFound if the owner has no such key, if the key is revoked or expired, and for the declared key.
 func (k *Keys) Rotate(ctx context.Context, by Principal, keyID string) (key Key, secret string, err error) {
 	return k.rotate(ctx, by.Owner(), keyID, k.ActorOf(by))
 }

@@ -52,8 +52,8 @@ func modeOf(secret string) string {
 	return ""
 }
 
-// ShownPrefix returns the part of a generated secret that the record of its key shows, Key.Prefix. It returns "" for any other text:
-// a declared secret may be easy to guess from its beginning.
+// ShownPrefix returns the part of a generated secret that the record of its key shows, Key.Prefix. It returns "" for any other
+// text, because the beginning of a declared secret may make the rest easy to guess.
 func ShownPrefix(secret string) string {
 	if !wellFormed(secret) {
 		return ""

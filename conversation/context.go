@@ -9,10 +9,10 @@ import (
 
 // ContextStore reads the data for planning a window, and stores summaries and embeddings.
 type ContextStore interface {
-	// Context returns the Context with which a turn would begin now. tokens is the size of the new message's content,
-	// without overhead. It changes nothing and never returns *OverflowError. History includes a streaming reply with
-	// its journalled text. If Index has embeddings, and ctx carries an admission (auth.Admission), Context charges tokens to
-	// the limit of tokens a minute, or returns an *auth.LimitError: the caller will embed the new message.
+	// Context returns the Context with which a turn would begin now. tokens is the size of the new message's content, without
+	// overhead. It changes nothing and never returns *OverflowError. History includes a streaming reply with its journalled
+	// text. If Index has embeddings, and ctx carries an admission (auth.Admission), Context charges tokens to the limit of
+	// tokens a minute, or returns an *auth.LimitError, because the caller will embed the new message.
 	Context(ctx context.Context, owner Owner, sessionID string, tokens int) (Context, error)
 	// MessagesByID returns messages of a session in the order of ids. It leaves out messages that do not exist.
 	MessagesByID(ctx context.Context, owner Owner, sessionID string, ids []string) ([]Message, error)

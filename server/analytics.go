@@ -92,8 +92,8 @@ type userUsage struct {
 	TokensPerMinute   userLimit `json:"tokensPerMinute"`
 }
 
-// userLimit is one limit of a user. Used is nil if the tier does not limit users to less than the account: the store then keeps no
-// counts of users.
+// userLimit is one limit of a user. Used is nil if the tier does not limit users to less than the account: the store then keeps
+// no counts of users.
 type userLimit struct {
 	Used  *int `json:"used"`
 	Limit int  `json:"limit"`

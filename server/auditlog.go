@@ -16,15 +16,16 @@ import (
 const (
 	// refusalInterval is the time between two log lines about the same kind of refusal.
 	refusalInterval = time.Minute
-	// maxRefusals is the maximum number of kinds that have lines of their own. It bounds the memory (about 200 KB) and the log (1,000
-	// lines a minute) if an attacker changes addresses or accounts all the time. Further refusals share one line a minute.
+	// maxRefusals is the maximum number of kinds that have lines of their own. It bounds the memory (about 200 KB) and the log
+	// (1,000 lines a minute) if an attacker changes addresses or accounts all the time. Further refusals share one line a
+	// minute.
 	maxRefusals = 1_000
 )
 
-// auditLog writes the log lines that an auditor needs, and counts the events in the metrics. Each line has the message "audit" and
-// the attribute event. The lines contain no secret. A key operation and a closed socket have a line each. Refusals are aggregated:
-// there is at most one line a minute for each kind, with the number of refusals since the last line. The methods may be called
-// from any goroutine.
+// auditLog writes the log lines that an auditor needs, and counts the events in the metrics. Each line has the message "audit"
+// and the attribute event. The lines contain no secret. A key operation and a closed socket have a line each. Refusals are
+// aggregated: there is at most one line a minute for each kind, with the number of refusals since the last line. The methods
+// may be called from any goroutine.
 type auditLog struct {
 	// static
 	log        *slog.Logger
@@ -35,7 +36,7 @@ type auditLog struct {
 
 	mu       sync.Mutex
 	refusals map[refusal]*refused // guarded by mu
-	rest     int                  // guarded by mu; refusals of other kinds since the last line about them
+	rest     int                  // guarded by mu; refusals of kinds that are not in refusals, since the last line about such refusals
 	timer    *time.Timer          // guarded by mu; calls tick; nil if refusals is empty
 }
 
@@ -115,7 +116,7 @@ func networkOf(from netip.Addr) string {
 	return from.String()
 }
 
-// refuse counts a refusal. The first of its kind has a line at once.
+// refuse counts a refusal. The first refusal of a kind gets a log line at once.
 func (a *auditLog) refuse(r refusal) {
 	now := time.Now()
 	a.mu.Lock()
@@ -148,7 +149,8 @@ func (a *auditLog) tick() {
 	}
 }
 
-// flush writes a line for each kind whose last line is from before the time before, and that has had refusals since.
+// flush handles each kind that has had no line since the given time. If the kind has had refusals since its last line, flush
+// writes a line. Otherwise, it forgets the kind. It also writes a line about the refusals that a.rest counts.
 func (a *auditLog) flush(before time.Time) {
 	counts := make(map[refusal]int)
 	a.mu.Lock()
@@ -173,7 +175,7 @@ func (a *auditLog) flush(before time.Time) {
 	}
 }
 
-// close writes the refusals that have no line yet.
+// close writes lines about the refusals that no line contains yet.
 func (a *auditLog) close() {
 	a.mu.Lock()
 	if a.timer != nil {

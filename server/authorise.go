@@ -108,8 +108,8 @@ func (s *Server) admit(c *gin.Context, p auth.Principal, h handler) (any, error)
 }
 
 // unauthenticated handles an error of an authentication. If err is ErrInvalidToken, it records the refusal and counts a failure
-// of the caller's address. It then returns err, which becomes a 401, or a 429 error if the address has failed too often. It returns any other
-// error unchanged and counts nothing.
+// of the caller's address. It then returns err, which becomes a 401, or a 429 error if the address has failed too often. It
+// returns any other error unchanged and counts nothing.
 func (s *Server) unauthenticated(c *gin.Context, err error) error {
 	if !errors.Is(err, auth.ErrInvalidToken) {
 		s.setAddressLimits(c)
@@ -126,8 +126,8 @@ func (s *Server) unauthenticated(c *gin.Context, err error) error {
 	return err
 }
 
-// presented returns the kind of the credential in a request: "key", "ticket" or "none". prefix is the beginning of a generated key, by
-// which people recognise the key; it is "" for any other text.
+// presented returns the kind of the credential in a request: "key", "ticket" or "none". prefix is the beginning of a generated
+// key, by which people recognise the key; it is "" for any other text.
 func presented(r *http.Request) (credential, prefix string) {
 	_, offered := socket.ParseOffers(r.Header).Ticket()
 	switch {

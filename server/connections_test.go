@@ -135,7 +135,7 @@ func TestResponses_SecurityHeaders_OnEveryResponse(t *testing.T) {
 	}
 }
 
-func TestSend_PublicURL_NotHostInStreamURL(t *testing.T) {
+func TestSend_PublicURL_UsedInStreamURL(t *testing.T) {
 	for name, test := range map[string]struct{ public, want string }{
 		"public URL": {"https://chat.example.com", "wss://chat.example.com/v1/stream"},
 		"none":       {"", ""},
@@ -226,7 +226,7 @@ func (s slowPages) Messages(ctx context.Context, owner conversation.Owner, sessi
 
 func TestHistory_ManyPagesAtOnce_OtherAccountsServed(t *testing.T) {
 	t.Parallel()
-	const builds = 8 // the documented number of pages that one account may have built at the same time
+	const builds = 8 // the documented number of pages that the server builds for one account at the same time
 	slow := slowPages{reading: make(chan struct{}, 2*builds), read: make(chan struct{})}
 	p := start(t, echo, withStore(func(s conversation.Store) conversation.Store { slow.Store = s; return slow }))
 	pages := func(account string) <-chan answer {
@@ -239,7 +239,8 @@ func TestHistory_ManyPagesAtOnce_OtherAccountsServed(t *testing.T) {
 		held = append(held, pages("busy"))
 		within(t, "a page that is being built", slow.reading)
 	}
-	// Accounts share the limit in groups. It is all but impossible that the four other accounts are in the group of the busy one.
+	// The accounts are divided at random into 64 groups, each with its own limit. The four other accounts are almost never all
+	// in the group of the busy account.
 	others := make(chan answer, 4)
 	for i := range cap(others) {
 		go func(page <-chan answer) { others <- <-page }(pages(fmt.Sprint("other", i)))

@@ -95,7 +95,7 @@ func must(err error) {
 	}
 }
 
-// escape and unescape convert the name of a member and its part of a JSON pointer.
+// escape converts the name of a member to a part of a JSON pointer. unescape does the reverse.
 var escape, unescape = strings.NewReplacer("~", "~0", "/", "~1"), strings.NewReplacer("~1", "/", "~0", "~")
 
 // place is a position in a document: a file and a JSON pointer.

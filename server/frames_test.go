@@ -49,9 +49,10 @@ func scriptCalls(redis *redistest.Server) (n int) {
 	return n
 }
 
-// TestFrames_FloodOfOneKey_1200FramesServed floods a node with subscribes and with replays of one key: first as if there were no
-// limit, and then with the limit of the free tier. It logs the frames that were served, and the scripts that Redis ran.
-func TestFrames_FloodOfOneKey_1200FramesServed(t *testing.T) {
+// TestFrames_FloodOfOneKey_AtMost1200Served floods a node with frames of one key: subscribes, and subscribes with a cursor,
+// which cause replays. The limit is either so high that it has no effect, or that of the tier free. The test logs the number of
+// served frames, and the number of scripts that Redis ran.
+func TestFrames_FloodOfOneKey_AtMost1200Served(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		most   string

@@ -126,7 +126,8 @@ func queryBefore(c *gin.Context, list string) (before time.Time, limit int, err 
 	return time.UnixMilli(int64(at)), limit, nil
 }
 
-// paginateBefore returns the pagination of a page. next is the time before which the next page's items are; zero on the last page.
+// paginateBefore returns the pagination of a page. next is the time before which the next page's items are; zero on the last
+// page.
 func paginateBefore(next time.Time) pagination {
 	return paginate(!next.IsZero(), strconv.FormatInt(next.UnixMilli(), 10))
 }

@@ -45,8 +45,8 @@ func setLimitHeaders(h http.Header, d limit.Decision) {
 // address returns the IP address of the client, also behind a trusted proxy: see [transport.Connections.Client].
 func (s *Server) address(r *http.Request) netip.Addr { return s.Connections.Client(r) }
 
-// admitConnection is middleware that responds with 503 if the server or the client has too many connections. The operator's routes
-// still work. Otherwise, a supervisor could restart a server that is only full.
+// admitConnection is middleware that responds with 503 if the server or the client has too many connections. The operator's
+// routes still work. Otherwise, a supervisor could restart a server that is only full.
 func (s *Server) admitConnection(c *gin.Context) {
 	switch c.FullPath() {
 	case "/healthz", "/readyz", "/metrics":

@@ -12,8 +12,9 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// fillKeys is a Lua script that stores ARGV[1] API keys of an account, in the format of store/redis/lua/create_key.lua. The keys have
-// no pointers. KEYS[1] is the index of the account's keys by creation. ARGV[2] is the time of the first key, in milliseconds.
+// fillKeys is a Lua script that stores ARGV[1] API keys of an account, in the format of store/redis/lua/create_key.lua. The
+// keys have no pointers. KEYS[1] is the index of the account's keys by creation. ARGV[2] is the time of the first key, in
+// milliseconds.
 const fillKeys = `
 local tag = string.match(KEYS[1], '^{[^}]*}')
 for i = 1, ARGV[1] do
@@ -25,8 +26,8 @@ for i = 1, ARGV[1] do
 end
 return redis.call('ZCARD', KEYS[1])`
 
-// TestNodes_20001KeysListed_OtherAccountUndisturbed has an account of the tier free that uses all requests of a minute to list its
-// keys on node a. Meanwhile, another account works on node b of the same Redis.
+// TestNodes_20001KeysListed_OtherAccountUndisturbed lists the keys of an account of the tier free on node a, with all requests
+// that the account has in a minute. Meanwhile, another account works on node b of the same Redis.
 func TestNodes_20001KeysListed_OtherAccountUndisturbed(t *testing.T) {
 	redis := redistest.Single(t)
 	a, b := startOn(t, redis.URL, echo), startOn(t, redis.URL, echo)

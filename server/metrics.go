@@ -129,7 +129,8 @@ func (s *Server) mountMetrics() {
 	}
 }
 
-// refusals returns the counter of refused connections and requests for one reason. full names what has too many connections.
+// refusals returns the counter of connections and requests that were refused for one reason. full is the label of the counter:
+// "server" or "client", whichever has too many connections.
 func (s *Server) refusals(full string, reason error) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "parley_connections_refused_total", Help: "Connections and requests that were refused, by what has too many connections: the server or the client.",

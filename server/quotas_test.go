@@ -7,7 +7,8 @@ import (
 	"parley/auth"
 )
 
-// TestCreateSession_194OnFreeTier_100Made creates 194 sessions with a key of a new account, which has the free tier.
+// TestCreateSession_194OnFreeTier_100Made makes 194 requests that create sessions, with a key of a new account. A new account
+// has the tier free.
 func TestCreateSession_194OnFreeTier_100Made(t *testing.T) {
 	p := start(t, echo, withTiers(t, `{"free":{"requestsPerMinute":1000}}`))
 	bearer := []string{"Authorization", "Bearer " + p.freeKey(t, "acme")}

@@ -83,8 +83,8 @@ func sessionID(c *gin.Context) (string, error) {
 	return id, nil
 }
 
-// countFor makes the request also count for a user: the id is that of the user, or of a session of the user. Call it before the
-// first operation of the store, with an id that is valid.
+// countFor makes the request also count for a user. id is the id of the user or of one of the user's sessions, and must be
+// well-formed. Call countFor before the first operation of the store.
 func countFor(c *gin.Context, id string) {
 	if a := auth.AdmissionOf(c.Request.Context()); a != nil {
 		a.Subject = id

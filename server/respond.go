@@ -66,7 +66,7 @@ func (s *Server) recover(c *gin.Context) {
 // server is at fault, it logs the cause once, with the request's id.
 func (s *Server) handle(h handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		defer endPage(c) // after a panic; otherwise, the response has ended it
+		defer endPage(c) // for a panic; otherwise, writeBounded has already called endPage
 		value, err := h(c)
 		if err != nil {
 			if refused, ok := errors.AsType[*auth.QuotaError](err); ok {

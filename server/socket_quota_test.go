@@ -36,7 +36,7 @@ func (p *parley) mustOpen(key, protocol string) *websocket.Conn {
 	return conn
 }
 
-// wantNoSocket opens a socket of an account that has used up its quota of two sockets.
+// wantNoSocket tries to open a socket of an account that has used up its quota of two sockets. The handshake must get 429.
 func (p *parley) wantNoSocket(key, protocol string) {
 	p.t.Helper()
 	_, err := p.open(key, protocol)

@@ -21,18 +21,18 @@ const (
 	// minUnread is the size from which a response counts. Most of a smaller one is in the buffers of the connection.
 	minUnread = 64 << 10
 
-	// maxPages is the number of pages of a list that one account and mode may have built at the same time. A page occupies several
-	// times its size while it is built, up to some 10 MB. Eight keep all cores of usual machines busy.
+	// maxPages is the number of pages of a list that the server builds at the same time for one account and mode. A page
+	// occupies several times its size while it is built, up to some 10 MB. Eight keep all cores of usual machines busy.
 	maxPages = 8
 	// pageWait is the longest wait for other pages of the account. A page is built in milliseconds.
 	pageWait = 5 * time.Second
-	// pageGroups is the number of groups of accounts that share maxPages. With more, two busy accounts rarely share a group. With
-	// fewer, the pages of all accounts together would occupy less memory.
+	// pageGroups is the number of groups of accounts. The accounts of a group share maxPages. With more groups, two busy
+	// accounts share a group more rarely. With fewer groups, the pages of all accounts together need less memory.
 	pageGroups = 64
 )
 
-// pages limits the pages that are built at the same time, for each group of accounts. The groups need no cleaning up, unlike a
-// limit for each account. Its methods may be called from any goroutine.
+// pages limits the pages that are built at the same time, for each group of accounts. A limit for each account would need code
+// that forgets idle accounts. The methods of pages may be called from any goroutine.
 type pages struct {
 	seed   maphash.Seed              // static
 	groups [pageGroups]chan struct{} // static; each holds a value for each page that is being built
@@ -46,8 +46,8 @@ func newPages() *pages {
 	return p
 }
 
-// begin waits until the owner may build a page. The caller must call end after the page is built, any number of times. The error
-// is [api.ErrUnread], or the error of the caller's context.
+// begin waits until the owner may build a page. The caller must call end when the page is built. Further calls of end do
+// nothing. The error is [api.ErrUnread], or the error of the caller's context.
 func (p *pages) begin(c *gin.Context, owner conversation.Owner) (end func(), err error) {
 	group := p.groups[maphash.Comparable(p.seed, owner)%pageGroups]
 	late := time.NewTimer(pageWait)

@@ -14,8 +14,8 @@ func onBothStores(t *testing.T, test func(t *testing.T, url string)) {
 
 const greedyUser, otherUser = "user_greedy0000000000", "user_other00000000000"
 
-// TestUsers_OneUserFloods_OtherUserServed makes 310 list calls for one user of an account. Before the limits of users, the next send
-// of another user got a 429.
+// TestUsers_OneUserFloods_OtherUserServed makes 310 list calls for one user of an account. Without the limits of users, the
+// next send of another user would get 429.
 func TestUsers_OneUserFloods_OtherUserServed(t *testing.T) {
 	onBothStores(t, func(t *testing.T, url string) {
 		p := startOn(t, url, echo, withTiers(t, `{"pro":{"userRequestsPerMinute":100}}`))

@@ -8,12 +8,13 @@
 //     are valid over all nodes together.
 //   - Requests a minute and tokens a minute for each user of an owner ([User]), if the tier limits users to less than the owner.
 //     Otherwise, nothing is counted for users.
-//   - Frames a minute on WebSockets, for each API key ([FrameMeter]). A node takes leases of frames from the store, because one
-//     round trip for each frame would cost more than the frame.
+//   - Frames a minute on WebSockets, for each API key ([FrameMeter]). A node leases frames from the store, because a round trip
+//     for each frame would cost more than the frame itself.
 //   - 100 requests a day (UTC) for all test keys of an account together ([Day]). The count survives a restart.
 //   - 30 failed authentications a minute for each address ([Failures]). Each process counts them in its own memory. If the
 //     store counted them, each wrong key would cost a write, and somebody who guesses keys would overload the store.
-//   - Monthly figures ([TierLimits]). The usage report contains them. Stores enforce only TokensPerMonth, and only on demand.
+//   - Monthly figures ([TierLimits]). The usage report contains them. Stores enforce only TokensPerMonth, and only if
+//     EnforceMonth is set.
 //
 // # The rolling window
 //

@@ -6,9 +6,9 @@ import "time"
 // key, which all nodes share, and then counts locally (FrameMeter).
 //
 // A lease ends with the second in which the store has counted it. So each frame is counted in the second in which it came, and
-// the nodes together never admit more than the limit in any 60 seconds. The next lease gives back the unused frames of the lease
-// before. The first lease of a second is small, and each further lease is four times larger. So 1,000 frames in a second take 5
-// leases. If the limit is reached, the node asks again only when a frame fits.
+// the nodes together never admit more than the limit in any 60 seconds. The request for the next lease returns the unused
+// frames of this lease. The first lease of a second is small, and each further lease is four times as large. So 1,000 frames in
+// a second take 5 leases. If the limit is reached, the node asks again only when a frame fits.
 
 const (
 	// firstLease is the size of a key's first lease in a second. A page seldom sends more frames in a second. A larger lease

@@ -54,8 +54,8 @@ type Decision struct {
 	Reset      Second // the value of X-RateLimit-Reset
 	RetryAfter int    // the value of Retry-After and retryAfter, in seconds; 0 if the request is admitted, else at least 1
 
-	// RefusedLimit is the figure of the limit Refused; 0 if the request is admitted. Limit differs from it if a limit of a user
-	// refuses the request, because the X-RateLimit headers always show the owner.
+	// RefusedLimit is the number that the limit Refused allows; 0 if the request is admitted. Limit differs from it if a limit
+	// of a user refuses the request, because the X-RateLimit headers always show the owner.
 	RefusedLimit int
 
 	// Reservation holds the tokens that the request has reserved. Settle it once, when the reply ends.
@@ -70,9 +70,9 @@ func (d *Decision) Admitted() bool { return d.Refused == 0 }
 
 // Decide combines the states of several limits into one decision, which has the figures of one limit. If limits refuse the
 // request, Decide chooses the limit with the longest wait. After that wait, a retry is admitted unless other requests were
-// admitted before. If no limit refuses, Decide chooses the first state. But it chooses requests a day if that limit has
-// fewer requests left. The state of a user's limit can refuse the request, but its figures are never chosen; the first state
-// must not be one. Decide needs no Counters, so a store that counts in another way can also use it.
+// admitted before. If no limit refuses, Decide chooses the first state. But it chooses requests a day if that limit has fewer
+// requests left. A user's limit can refuse the request, but Decide never chooses the figures of that limit. The first state
+// must not be that of a user's limit. Decide needs no Counters, so a store that counts in another way can also use it.
 func Decide(states ...Status) Decision {
 	if len(states) == 0 {
 		return Decision{}
@@ -157,8 +157,9 @@ func (c *Counters) Admit(now Second, r Request) Decision {
 	return d
 }
 
-// Withdraw undoes Admit, for a request without a User that has had no effect. It also empties the decision: after that,
-// another Withdraw has no effect, and Settle of its Reservation has no effect. The Withdraw of a refusal has no effect.
+// Withdraw undoes Admit for a request that has had no effect. The request must have no User. It also empties the decision:
+// after that, another Withdraw has no effect, and Settle of its Reservation has no effect. The Withdraw of a refusal has no
+// effect.
 func (c *Counters) Withdraw(now Second, d *Decision) {
 	c.Requests.Release(now, &d.request)
 	c.Tokens.Release(now, &d.Reservation)

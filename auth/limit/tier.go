@@ -40,11 +40,11 @@ type TierLimits struct {
 	UserRequestsPerMinute int
 	UserTokensPerMinute   int
 
-	// FramesPerMinute limits the frames that clients send on WebSockets with one API key, 1 to MaxLimit. 0 means no limit. No tier
-	// has 0. A chat page sends 3 frames for a message (subscribe, send, cancel), and one for each 25 s without traffic: less than
-	// 20 a minute. The smallest default is 1,200, so that a socket can subscribe to its 1,000 sessions again after a reconnect. The
-	// others are larger than 20 for each of ActiveSessions, because the pages of all users of an account may share one key.
-	// enterprise stops there at 10,000 a second, half of what a core can serve.
+	// FramesPerMinute limits the frames that clients send on WebSockets with one API key, 1 to MaxLimit. 0 means no limit. No
+	// tier has 0. A chat page sends 3 frames for a message (subscribe, send, cancel), and one for each 25 s without traffic:
+	// less than 20 a minute. The smallest default is 1,200, so that a socket can subscribe to its 1,000 sessions again after a
+	// reconnect. The tier pro allows more than 20 for each of its ActiveSessions, because the pages of all users of an account
+	// may share one key. The tier enterprise allows fewer: 10,000 a second, half of what a core can serve.
 	FramesPerMinute int
 
 	// The usage report of a calendar month (UTC) contains these figures. Parley enforces TokensPerMonth only if EnforceMonth is
@@ -52,7 +52,7 @@ type TierLimits struct {
 	RequestsPerMonth int64
 	TokensPerMonth   int64
 
-	// EnforceMonth makes a send fail with a quota error if the account has used TokensPerMonth in the calendar month (UTC).
+	// EnforceMonth makes a send fail with a quota error if the account has used up TokensPerMonth in the calendar month (UTC).
 	EnforceMonth bool
 
 	// The fields below are quotas: see the constants of type Quota. Each is at least 1. 0 means no limit. No tier has 0.

@@ -67,8 +67,8 @@ func (c *Counters) ReserveTokens(now Second, limits TierLimits, u *User, tokens 
 	return r, Status{}
 }
 
-// SettleTokens replaces the tokens that a turn has reserved by the tokens that it used: see [Window.Settle]. u are the counts of
-// the turn's user. It may be nil if the turn has reserved no tokens of the user.
+// SettleTokens replaces the tokens that a turn has reserved with the tokens that it used: see [Window.Settle]. u holds the
+// counts of the turn's user. u may be nil if the turn has reserved no tokens of the user.
 func (c *Counters) SettleTokens(now Second, u *User, r *TurnTokens, used int) {
 	c.Tokens.Settle(now, &r.Owner, used)
 	if r.User.Tokens > 0 {

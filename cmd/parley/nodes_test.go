@@ -106,8 +106,8 @@ var errUnavailable = errors.New("the stream returned 503")
 // streamClient has no timeout, because a stream lasts as long as its reply.
 var streamClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// follow reads the SSE stream of a reply to its end. It repeats the request after a 503. The deltas must follow each other without a
-// gap. It returns the text of the deltas, the terminal event, and the time at which the terminal event arrived.
+// follow reads the SSE stream of a reply to its end. It repeats the request after a 503. The deltas must follow each other
+// without a gap. It returns the text of the deltas, the terminal event, and the time at which the terminal event arrived.
 func (p *process) follow(path string) (text string, end event, at time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

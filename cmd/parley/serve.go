@@ -196,7 +196,7 @@ const (
 	// restConnections is the number of connections for requests other than WebSockets, if PARLEY_MAX_CONNECTIONS is not set.
 	restConnections = 10_000
 	// reservedFiles is the number of open files that are kept for the store, and for connections that are being refused. An
-	// eighth of the other files is kept for connections to the model server: each live reply has one.
+	// eighth of the other files is kept for connections to the model server: each live reply has such a connection.
 	reservedFiles = 256
 )
 

@@ -119,8 +119,8 @@ func eval[T any](b *tab, expression string) T {
 	return value
 }
 
-// until evaluates an expression first after firstPoll, then after longer and longer times up to lastPoll. So it notices a short state,
-// and a test that waits for a minute takes little processor time.
+// The first two evaluations of until are firstPoll apart. The interval then grows up to lastPoll. So until notices a state that
+// lasts only a moment, and a test that waits for a minute takes little processor time.
 const firstPoll, lastPoll = 20 * time.Millisecond, 250 * time.Millisecond
 
 // until waits until an expression is true in the page.

@@ -340,7 +340,7 @@ func (noVectors) Embed(context.Context, []string) (stream.Embeddings, error) {
 	return stream.Embeddings{}, nil
 }
 
-// A session that always compares must not send a long message to the embedder whole, because the embedder would refuse it.
+// The embedder would refuse a very long text, so OfMessage must send only the beginning of the message.
 func TestOfMessage_LongMessage_CutTo4000Bytes(t *testing.T) {
 	m := &meanings{name: "meanings"}
 	e := background.NewEmbeddings(background.EmbeddingOptions{Embedder: m})

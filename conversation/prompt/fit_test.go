@@ -321,7 +321,8 @@ func TestNew_LargeMetadata_NotDecoded(t *testing.T) {
 	}
 }
 
-// TestNew_NoIndex_PriorityFromMetadata checks the priority that decides if the index lacks the messages of the history.
+// In TestNew_NoIndex_PriorityFromMetadata, the index has no message of the history. The priorities must then come from the
+// metadata of the messages.
 func TestNew_NoIndex_PriorityFromMetadata(t *testing.T) {
 	s := newSession(100, conversation.Priority)
 	s.add(conversation.User, ofTokens(20), `{"priority":"high"}`)

@@ -139,7 +139,7 @@ type Limits struct {
 	Owned                  // at the same time
 }
 
-// Owned is what an owner has now.
+// Owned holds the numbers of things that an owner has now.
 type Owned struct {
 	Sessions    int64 // sessions that have not expired
 	StoredBytes int64 // bytes that count in the quota storedBytes
@@ -155,7 +155,7 @@ type Report struct {
 	Quotas   Quotas       `json:"quotas"`
 }
 
-// Quotas compares what an owner has now with the quotas that the store enforces.
+// Quotas compares the numbers in Owned with the quotas that the store enforces.
 type Quotas struct {
 	Keys           Quota `json:"keys"`
 	ActiveSessions Quota `json:"activeSessions"`
@@ -177,7 +177,7 @@ type SessionQuota struct {
 	Percentage float64 `json:"percentage"`
 }
 
-// ReportOf returns the report on an owner's usage in these hours, and on what the owner has now.
+// ReportOf returns the report on an owner's usage in these hours, and on the things that the owner has now.
 func ReportOf(hours []Hourly, owned Owned, limits Limits) Report {
 	var requests, tokens int64
 	for i := range hours {

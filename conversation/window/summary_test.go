@@ -178,7 +178,7 @@ func TestPlanSummary_ExchangeHalfCovered_StartsAtReply(t *testing.T) {
 }
 
 // A summary of messages before History is always sent, so its tokens count in the fill level.
-func TestPlanSummary_MessagesBeforeHistory_SummaryCounts(t *testing.T) {
+func TestPlanSummary_MessagesBeforeHistory_SummaryTokensCount(t *testing.T) {
 	in := Input{
 		MaxTokens: 4004, Compression: true, Policy: Priority, Earlier: 1, EarlierTokens: 100,
 		Summary: Summary{Tokens: 700, Last: "000", Count: 1},

@@ -14,7 +14,8 @@ import (
 // guideNames lists the guides in reading order.
 var guideNames = []string{"protocol", "ai-sdk", "context-window", "limits", "keys", "redis", "deployment", "security", "operation"}
 
-// referenceFiles lists the files outside the guides' folder that guides may link to. On the served pages, these links lead to the reference.
+// referenceFiles lists the files outside the guides' folder that guides may link to. On the served pages, these links lead to
+// the reference.
 var referenceFiles = []string{"../../README.md", "../../server/docs/openapi.yaml", "../../server/docs/asyncapi.yaml"}
 
 func guidePath(name string) string { return referencePath + "/guides/" + name }

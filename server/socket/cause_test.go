@@ -13,7 +13,7 @@ import (
 	"parley/stream/wire"
 )
 
-// recorder implements Audit. It holds the causes that it got.
+// recorder implements Audit. It sends the causes to a channel.
 type recorder struct {
 	noAudit
 	causes chan string
@@ -70,7 +70,7 @@ func TestSocketClosed_EachCause_RecordedOnce(t *testing.T) {
 	}
 }
 
-func TestCauses_EachCloseCode_HasOne(t *testing.T) {
+func TestCauses_EachCloseCode_HasCause(t *testing.T) {
 	for code := wire.CloseCode(1000); code < 5000; code++ {
 		if code.Reason() != "" && code != wire.CloseDraining && causes[code] == "" {
 			t.Errorf("the close code %d has no cause", code)

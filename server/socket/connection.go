@@ -85,7 +85,7 @@ type dialect interface {
 	// handle handles one frame from the client. It reports whether the frame was valid; a valid request may still fail.
 	// Only the reader calls it.
 	handle(c *connection, frame []byte) (valid bool)
-	// refuse responds with err to a frame that a limit refuses, whatever the frame asks for.
+	// refuse responds with err to a frame of any type, because a limit refuses the frame.
 	refuse(c *connection, frame []byte, err error)
 	// writeEvent writes an event of a subscription. last reports whether this is the last event of the subscription. Only the
 	// writer calls it.

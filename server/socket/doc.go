@@ -15,8 +15,8 @@
 //
 // Back pressure applies to requests: when maxOutbox (64) responses wait, the reader stops reading. A queued send never blocks
 // the reader. A cancel blocks the reader only while maxCancels (16) cancels of the socket are running. A socket may have
-// maxSubscriptions (1,000) subscriptions. All frames of a key count (auth.Frames). After a frame above the limit, the reader stops
-// for refusalPause.
+// maxSubscriptions (1,000) subscriptions. The frames on all sockets of a key count towards one limit (auth.Frames). After a
+// frame above the limit, the reader stops for refusalPause.
 //
 // # Dialects
 //
@@ -31,8 +31,9 @@
 // progress for 30 s.
 //
 //   - pingInterval, 25 s: below the idle timeouts of proxies. Two pings without a pong close the socket with 4408.
-//   - messageTimeout, 30 s: a message must be complete within this time after it has begun. Otherwise the socket closes with 4408.
-//   - refusalPause, 0.2 s: after a frame above the limit of frames, the reader reads no further frame for this time.
+//   - messageTimeout, 30 s: a message must be complete within this time after it has begun. Otherwise the socket closes with
+//     4408.
+//   - refusalPause, 0.2 s: after a frame above the limit of frames, the reader does not read for this time.
 //   - closeTimeout, 2 s: the time that a client has to answer a close frame.
 //   - revocationInterval, 0.4 s: the interval of key checks. A socket is closed (4401) within a second after its key was
 //     revoked. Its frames are refused at once.
@@ -48,8 +49,8 @@
 //
 // The server closes with 1003 for a binary frame, 1007 for invalid UTF-8, 1008 after ten invalid frames in a row (a valid
 // request that fails does not count), 1009 for a frame over 1 MiB, 1012 when draining, 4401 for a revoked or expired key, 4408
-// without a heartbeat or with an unfinished message, and 4429 with too many connections. When a socket ends, its queued sends are withdrawn. Its live replies
-// go on, because a reply belongs to a session and not to a connection.
+// without a heartbeat or with an unfinished message, and 4429 with too many connections. When a socket ends, its queued sends
+// are withdrawn. Its live replies go on, because a reply belongs to a session and not to a connection.
 //
 // [Registry.Drain] sends `draining` and closes each socket as soon as no session that the socket views has a live reply here.
 // It then waits for the goroutines of all sockets.

@@ -30,12 +30,12 @@ func (h *host) dialAs(protocol string) *websocket.Conn {
 	return ws
 }
 
-// maxFlood is the number of frames after which a flood ends, even if the server refuses none: otherwise, the clock of the bubble would
-// stand still.
+// maxFlood is the number of frames after which a flood ends, even if the server refuses none. Otherwise, the clock of the
+// synctest bubble would stand still.
 const maxFlood = 5_000
 
-// flood sends the frame on a socket for a minute, as often as the server reads it. Each %d in the frame is a new number. flood
-// returns the numbers of responses of the two kinds, and the first refusal.
+// flood sends the frame on a socket for a minute, as often as the server reads it. flood replaces each %d in the frame with the
+// number of the frame. It returns the numbers of served and of refused frames, and the first refusal.
 func flood(h *host, protocol, frame string) (served, refused int, first string) {
 	ws := h.dialAs(protocol)
 	defer time.AfterFunc(59*time.Second, func() { _ = ws.CloseNow() }).Stop()
@@ -63,8 +63,8 @@ func flood(h *host, protocol, frame string) (served, refused int, first string) 
 	}
 }
 
-// TestFrames_FloodOfOneKey_1200AMinuteServed floods one socket of a key of the free tier. Before framesPerMinute, the server served
-// every frame.
+// TestFrames_FloodOfOneKey_1200AMinuteServed floods one socket of a key of the free tier. Without framesPerMinute, the server
+// would serve every frame.
 func TestFrames_FloodOfOneKey_1200AMinuteServed(t *testing.T) {
 	for name, c := range map[string]struct{ protocol, frame, refusal string }{
 		"subscribe": {wire.Protocol, `{"type":"subscribe","id":"%d","sessionId":"` + aSession + `"}`, `"replyTo":"1200"`},
@@ -93,7 +93,8 @@ func TestFrames_FloodOfOneKey_1200AMinuteServed(t *testing.T) {
 	}
 }
 
-// TestFrames_FloodOfPings_Slowed sends WebSocket pings for a minute. Each ping gets its pong.
+// TestFrames_FloodOfPings_Slowed sends WebSocket pings for a minute. The server must answer each ping that it reads, but read
+// only a few pings a second above the limit.
 func TestFrames_FloodOfPings_Slowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHost(t, nil).dialRaw()

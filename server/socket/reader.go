@@ -25,13 +25,14 @@ const messageTimeout = 30 * time.Second
 const maxRequestID = 128
 
 // refusalPause is the time for which the reader stops after the limit of frames has refused a frame. So a flood of frames costs
-// almost nothing: the socket reads 5 frames a second, and TCP stops the client. The pause is short, because the reader also reads
-// the client's pongs, and because a client that waits for retryAfter should not find the socket still busy with refused frames.
+// almost nothing: the reader reads 5 frames a second, and the flow control of TCP stops the client. The pause is short for two
+// reasons: the reader also reads the client's pongs, and refused frames must not delay the frames that the client sends after
+// retryAfter.
 const refusalPause = 200 * time.Millisecond
 
-// read reads the client's frames until the connection ends. A frame above the limit of frames gets an error, and the reader pauses.
-// An invalid frame gets an error. Ten invalid frames in a row close the connection, because such a client is broken and would send
-// more of them.
+// read reads the client's frames until the connection ends. A frame above the limit of frames gets an error, and the reader
+// pauses. An invalid frame gets an error. Ten invalid frames in a row close the connection, because such a client is broken and
+// would send more of them.
 func (c *connection) read() {
 	for {
 		c.awaitOutboxSpace()
@@ -61,8 +62,8 @@ func (c *connection) read() {
 	}
 }
 
-// pinged counts a WebSocket ping of the client as a frame. Above the limit, the reader pauses before it answers. pinged returns true,
-// so every ping gets its pong.
+// pinged counts a WebSocket ping of the client as a frame. Above the limit, the reader pauses before it answers. pinged returns
+// true, so every ping gets its pong.
 func (c *connection) pinged() bool {
 	if c.frames.Take() != nil {
 		time.Sleep(refusalPause)
@@ -117,8 +118,8 @@ func storeContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), storeTimeout)
 }
 
-// admission returns ctx with a new admission. The admission counts a send as a request of the principal and of the session's user,
-// as over REST.
+// admission returns ctx with a new admission. The admission counts a send as a request of the principal and of the session's
+// user, as over REST.
 func (c *connection) admission(ctx context.Context, session string) context.Context {
 	a := c.registry.Admission(c.Principal)
 	a.Subject = session

@@ -41,7 +41,7 @@ type Keys interface {
 	Revalidate(ctx context.Context, p auth.Principal) error
 }
 
-// Audit records the events that an auditor asks for.
+// Audit records events for auditors.
 type Audit interface {
 	// SocketClosed records that the server closed a socket because of the client or its key. cause is one of [Causes].
 	SocketClosed(h Handshake, cause string)

@@ -145,8 +145,9 @@ func (c *connection) flush() bool {
 	}
 }
 
-// writeFrame writes a text frame. If the client is too slow, it records that. It passes a context without a deadline, because a deadline would cost more than the write
-// itself. The deadline of the connection (WriteTimeout) applies instead.
+// writeFrame writes a text frame. If the write fails because of the client, writeFrame records the cause. The context of the
+// write has no deadline, because a deadline would cost more than the write itself. The connection has its own deadline
+// (transport.Stall).
 func (c *connection) writeFrame(frame []byte) error {
 	err := c.ws.Write(context.Background(), websocket.MessageText, frame)
 	if err != nil {

@@ -33,9 +33,10 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return netip.PrefixFrom(address, address.BitLen()), nil
 }
 
-// Client returns the IP address of the client that sent a request. It is the peer of the connection. If the peer is a trusted
-// proxy, it is the last address in X-Forwarded-For that is no trusted proxy. If X-Forwarded-For ends before such an address, or
-// is malformed, it is the last trusted proxy found. Client returns the zero address for a Unix socket.
+// Client returns the IP address of the client that sent a request. If the peer of the connection is no trusted proxy, the peer
+// is the client. Otherwise, the client is the last address in X-Forwarded-For that is no trusted proxy. Client reads
+// X-Forwarded-For from its end. If it finds a malformed address or the beginning first, it returns the trusted proxy that it
+// has read last. For a Unix socket, it returns the zero address.
 func (c *Connections) Client(r *http.Request) netip.Addr {
 	client, _ := parseAddress(r.RemoteAddr)
 	if !c.trusts(client) {

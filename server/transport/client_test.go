@@ -42,7 +42,7 @@ func TestClient_LastUntrustedAddress(t *testing.T) {
 	}
 }
 
-func TestParseProxies_Malformed_ErrorNamesIt(t *testing.T) {
+func TestParseProxies_MalformedItem_ErrorNamesItem(t *testing.T) {
 	for _, item := range []string{"", "proxy.example", "10.0.0.0/33", "10.0.0.7:80", "fe80::1%eth0"} {
 		if _, err := ParseProxies([]string{"10.0.0.7", item}); err == nil || !strings.Contains(err.Error(), `"`+item+`"`) {
 			t.Errorf("%q: %v", item, err)
@@ -50,7 +50,7 @@ func TestParseProxies_Malformed_ErrorNamesIt(t *testing.T) {
 	}
 }
 
-func TestNetworkOf_IPv6_SameFor64(t *testing.T) {
+func TestNetworkOf_IPv6AddressesOfOneSlash64_SameNetwork(t *testing.T) {
 	for _, test := range []struct{ address, want string }{
 		{"192.0.2.1", "192.0.2.1/32"}, {"2001:db8:0:1::1", "2001:db8:0:1::/64"}, {"2001:db8:0:1:ffff::9", "2001:db8:0:1::/64"},
 	} {
@@ -60,7 +60,7 @@ func TestNetworkOf_IPv6_SameFor64(t *testing.T) {
 	}
 }
 
-func TestOverTLS(t *testing.T) {
+func TestOverTLS_ForwardedProto_TrueOnlyForHTTPS(t *testing.T) {
 	for proto, want := range map[string]bool{"https": true, "http": false, "": false} {
 		if got := OverTLS(&http.Request{Header: http.Header{"X-Forwarded-Proto": {proto}}}); got != want {
 			t.Errorf("X-Forwarded-Proto %q: %v, want %v", proto, got, want)

@@ -15,10 +15,11 @@ const (
 	// writePiece is the number of bytes that counts as progress: each piece of a write gets its own deadline. A client that
 	// accepts less than 16 KiB in 30 s is treated as dead.
 	writePiece = 16 << 10
-	// sendBuffer is the size of the kernel's send buffer. By default, the buffer grows to 4 MiB, which a client that does not
-	// read, or does not acknowledge, would occupy. A client 100 ms away gets about 2.5 MB/s with this size.
+	// sendBuffer is the size of the kernel's send buffer. By default, the buffer grows to 4 MiB, so each client that reads
+	// nothing would take that much memory. With this size, a client with a round-trip time of 100 ms gets about 2.5 MB/s.
 	sendBuffer = 256 << 10
-	// refusalTime is the life of a connection that is not served: enough to send a request and to read the 503.
+	// refusalTime is the life of a connection that is not served. It gives the client enough time to send a request and to read
+	// the 503.
 	refusalTime = 2 * time.Second
 )
 
@@ -30,7 +31,7 @@ type conn struct {
 	owner   *Connections
 	peer    netip.Addr
 	refusal error     // the reason why requests on this connection are refused; nil if they are served
-	expires time.Time // the end of a connection with a refusal
+	expires time.Time // the time at which a connection with a refusal ends
 
 	client netip.Prefix // guarded by owner.mu: the client that the connection counts for; the zero value for none
 	closed bool         // guarded by owner.mu
@@ -64,12 +65,12 @@ func (c *conn) cut() {
 	_ = c.Close()
 }
 
-// SetReadDeadline implements net.Conn. A connection with a refusal keeps a deadline that is not after its end.
+// SetReadDeadline implements net.Conn. On a connection with a refusal, no deadline is later than expires.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(c.bounded(t))
 }
 
-// SetWriteDeadline implements net.Conn. A connection with a refusal keeps a deadline that is not after its end.
+// SetWriteDeadline implements net.Conn. On a connection with a refusal, no deadline is later than expires.
 func (c *conn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(c.bounded(t))
 }
@@ -92,8 +93,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite closes the sending side. net/http does so after a response to an unread request, so that the client can read the
-// response.
+// CloseWrite closes the sending side. If net/http has not read a request to its end, it calls CloseWrite after the response. So
+// the client can still read the response.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -51,8 +51,8 @@ func TestWrite_ClientReadsSlowly_NotCut(t *testing.T) {
 	})
 }
 
-// A client that reads one byte at a time, now and then, makes no progress that counts.
-func TestWrite_ClientTrickles_CutAfterStall(t *testing.T) {
+// Within Stall, the client reads fewer bytes than writePiece, so it makes no progress.
+func TestWrite_ClientReadsOneByteASecond_CutAfterStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
 		bounded := New(Options{}).add(server)
@@ -75,7 +75,7 @@ func TestWrite_ClientTrickles_CutAfterStall(t *testing.T) {
 	})
 }
 
-func TestServer_60PipelinedRequestsUnread_GoneAfter35s(t *testing.T) {
+func TestServer_60ClientsReadNothing_ConnectionsCutWithin35s(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		document := strings.Repeat("x", 200_000)
 		h := newHost(t, Options{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, document) })

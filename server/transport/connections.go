@@ -43,7 +43,7 @@ type Connections struct {
 	mu       sync.Mutex
 	open     int                  // guarded by mu: connections without a refusal
 	refusing int                  // guarded by mu: connections with a refusal
-	clients  map[netip.Prefix]int // guarded by mu: connections of each client that has some
+	clients  map[netip.Prefix]int // guarded by mu: number of connections of each client, if not 0
 	refused  map[error]int        // guarded by mu: refusals since the start, by reason
 	warned   time.Time            // guarded by mu: the time of the last log line about a refusal
 
@@ -58,7 +58,7 @@ func New(options Options) *Connections {
 	return &Connections{options: options, clients: make(map[netip.Prefix]int), refused: make(map[error]int)}
 }
 
-// Configure sets the hooks of an HTTP server that c needs. The server must serve the result of Listener.
+// Configure sets the hooks that c needs in an HTTP server. The server must use the result of Listener.
 func (c *Connections) Configure(server *http.Server) {
 	server.ConnContext = func(ctx context.Context, inner net.Conn) context.Context {
 		return context.WithValue(ctx, connKey{}, inner)
@@ -73,7 +73,7 @@ func (c *Connections) Configure(server *http.Server) {
 // connKey is the key of a request's connection in the request's context.
 type connKey struct{}
 
-// Listener returns a listener whose connections are bounded by c.
+// Listener returns a listener that accepts connections from inner. c counts and limits these connections.
 func (c *Connections) Listener(inner net.Listener) net.Listener { return &listener{inner, c} }
 
 type listener struct {
@@ -81,7 +81,7 @@ type listener struct {
 	owner *Connections
 }
 
-// Accept implements net.Listener. It skips connections that are neither served nor get a response.
+// Accept implements net.Listener. It skips connections that add has closed.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		inner, err := l.Listener.Accept()
@@ -127,7 +127,7 @@ func (c *Connections) countLocked(added *conn) error {
 	switch {
 	case c.options.Max > 0 && c.open >= c.options.Max:
 		return ErrFull
-	case c.trusts(added.peer): // its clients are counted for each request
+	case c.trusts(added.peer): // Admit counts the connection for the client of each request
 		return nil
 	}
 	return c.assignLocked(added, added.peer)
@@ -169,7 +169,7 @@ func (c *Connections) assignLocked(on *conn, client netip.Addr) error {
 	return nil
 }
 
-// releaseLocked ends the effect of assignLocked.
+// releaseLocked undoes assignLocked.
 func (c *Connections) releaseLocked(on *conn) {
 	if !on.client.IsValid() {
 		return
@@ -196,7 +196,8 @@ func (c *Connections) report(reason error, client netip.Addr) {
 	}
 }
 
-// endRequest ends the count for the client of a request that came through a trusted proxy.
+// endRequest runs after a request. If the peer is a trusted proxy, the connection then no longer counts for the client of the
+// request.
 func (c *Connections) endRequest(on *conn) {
 	if !c.trusts(on.peer) {
 		return

@@ -70,7 +70,7 @@ func TestConnections_Loopback_HasNoLimitOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestConnections_ManyRefusals_RestClosedAtOnce(t *testing.T) {
+func TestConnections_64RefusalsPending_NextClosedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h *host
 		h = newHost(t, Options{MaxPerClient: 1}, admitting(&h))

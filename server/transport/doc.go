@@ -1,6 +1,6 @@
-// Package transport bounds the network connections of the server: how long a connection may make no progress, how many
-// connections there may be, and to which client each connection belongs. It works below HTTP, so its bounds hold for every
-// handler, for event streams, and for sockets.
+// Package transport limits the network connections of the server: the time without progress, the number of connections, and the
+// number of connections of each client. It works below HTTP, so the limits apply to every handler, to event streams, and to
+// sockets.
 //
 // # Progress
 //
@@ -9,8 +9,8 @@
 // buffer. The send buffer is small, so a client that does not read costs little memory until it is cut. A cut discards the
 // unsent bytes.
 //
-// Reads have their deadlines where a request begins and ends: http.Server.ReadHeaderTimeout for the headers, package server for
-// the body, package socket for a message.
+// Deadlines of reads are set elsewhere: by http.Server.ReadHeaderTimeout for the headers, by package server for the body, and
+// by package socket for a message.
 //
 // # Number of connections
 //

@@ -69,8 +69,8 @@ func (h *host) dial(from string) net.Conn {
 	return client
 }
 
-// get makes a request on a connection and returns the status of the response; 0 if the server has closed the connection. An empty
-// forwarded sends no X-Forwarded-For.
+// get makes a request on a connection and returns the status of the response; 0 if the server has closed the connection. If
+// forwarded is "", the request has no X-Forwarded-For.
 func get(c net.Conn, forwarded string) int {
 	request := "GET / HTTP/1.1\r\nHost: parley\r\n"
 	if forwarded != "" {
@@ -88,7 +88,7 @@ func get(c net.Conn, forwarded string) int {
 	return response.StatusCode
 }
 
-// admitting returns a handler that refuses what c refuses, as package server does.
+// admitting returns a handler that refuses the requests that c refuses, as package server does.
 func admitting(c **host) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := (*c).Admit(r); err != nil {

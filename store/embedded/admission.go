@@ -96,7 +96,8 @@ func (l *limits) sweep(now limit.Second) {
 }
 
 // admit counts a request, or refuses it with an *auth.LimitError. For a test key, day is the stored daily count of the key's
-// account, and admit returns the new count. For a live key, day is zero. user is the user for whom the request counts; "" for none.
+// account, and admit returns the new count. For a live key, day is zero. user is the user for whom the request counts; "" for
+// none.
 func (l *limits) admit(a *auth.Admission, day limit.Day, user string) (limit.Day, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +114,7 @@ func (l *limits) admit(a *auth.Admission, day limit.Day, user string) (limit.Day
 	return c.Day, nil
 }
 
-// reserve reserves the tokens of a turn in a session of this user, or returns an *auth.LimitError.
+// reserve reserves the tokens of a turn, or returns an *auth.LimitError. user is the user of the turn's session.
 func (l *limits) reserve(a *auth.Admission, user string, tokens int) (turnTokens, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +135,7 @@ func (l *limits) release(r turnTokens) {
 	l.replace(r, 0)
 }
 
-// replace replaces the reservation of a turn by the tokens that the turn used. The caller must hold mu.
+// replace replaces the reservation of a turn with the tokens that the turn used. The caller must hold mu.
 func (l *limits) replace(r turnTokens, used int) {
 	now := limit.SecondOf(time.Now())
 	c, u := l.of(r.user.owner, now), (*limit.User)(nil)

@@ -10,11 +10,12 @@ import (
 	"parley/conversation"
 )
 
-// auditPurgedAtOnce is the maximum number of old entries that audit removes. It adds one entry, so old entries do not pile up.
+// auditPurgedAtOnce is the maximum number of old entries that one call of audit removes. A call adds only one entry, so old
+// entries do not pile up.
 const auditPurgedAtOnce = 10
 
-// auditValue is an audit entry in the file. Number counts the entries of the owner, so that the oldest and the newest entry tell
-// how many entries there are.
+// auditValue is an audit entry in the file. Number rises by 1 with each entry of the owner. So audit knows which entries exceed
+// auth.MaxAuditEntries without counting the entries.
 type auditValue struct {
 	auth.AuditEntry
 	Number int64 `json:"number"`
@@ -64,7 +65,8 @@ func readAudit(at, value []byte) (v auditValue, err error) {
 	return v, nil
 }
 
-// audit adds an entry to the audit log of an owner, and removes up to auditPurgedAtOnce entries that are too old or too many.
+// audit adds an entry to the audit log of an owner, and removes up to auditPurgedAtOnce entries that are too old or exceed
+// auth.MaxAuditEntries.
 func (w *writing) audit(owner auth.Owner, entry auth.AuditEntry) error {
 	v := auditValue{entry, 1}
 	v.At = w.now.Go()

@@ -40,8 +40,8 @@ func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID
 	return found, nil
 }
 
-// chargeEmbedding charges the embedding of a new message to the limit of tokens a minute, if the index has embeddings with which
-// the caller will compare it. tokens is the size of the message.
+// chargeEmbedding charges the embedding of a new message to the limit of tokens a minute. It charges nothing if the index has
+// no embeddings, because the caller then does not embed the message. tokens is the size of the message.
 func (s *Store) chargeEmbedding(ctx context.Context, found *conversation.Context, tokens int) error {
 	a := auth.AdmissionOf(ctx)
 	embeds := slices.ContainsFunc(found.Index, func(x conversation.Indexed) bool { return x.Vector != nil })

@@ -48,10 +48,10 @@
 //
 // # Removal and expiry
 //
-// A session expires 24 hours after its creation. From then on, every method behaves as if the session did not exist. The service
-// calls RemoveExpired when the next session expires, and RemoveExpired removes the session with all its data. If a turn is still
-// live, the store keeps the figures that the owner's usage needs, and nothing that identifies the session. Usage is kept for 400
-// days. A removal also gives the session's bytes back to the quota storedBytes (stored.go).
+// A session expires 24 hours after its creation. From then on, every method behaves as if the session did not exist. The
+// service calls RemoveExpired when the next session expires, and RemoveExpired removes the session with all its data. If a turn
+// is still live, the store keeps the figures that the owner's usage needs, and nothing that identifies the session. Usage is
+// kept for 400 days. A removal also subtracts the session's bytes from the count for the quota storedBytes (stored.go).
 //
 // After a removal, the bytes must be gone, but bbolt only marks pages as free. So a sweep overwrites the free pages with zeros
 // (scrub.go) and removes ended replies from the journal, at most once a second. Scrubbed waits for the sweep. If the process ends

@@ -7,15 +7,15 @@ import (
 	"parley/conversation/usage"
 )
 
-// months holds the tokens of this calendar month (UTC) in the hours before hour, by owner. Tokens count in the hour in which they are
-// stored, so these sums do not change within the hour. The committer owns months. It holds the owners that have sent in this hour,
-// and whose tier enforces tokensPerMonth.
+// months holds, for each owner, the tokens of this calendar month (UTC) up to the beginning of hour. Tokens count in the hour
+// in which they are stored, so these sums do not change within the hour. Only owners whose tier enforces tokensPerMonth, and
+// who have sent in this hour, have a sum. The committer owns months.
 type months struct {
 	hour   usage.Hour
 	tokens map[conversation.Owner]int64
 }
 
-// checkMonth returns an *auth.QuotaError if the tier enforces tokensPerMonth and the owner has used these tokens.
+// checkMonth returns an *auth.QuotaError if the tier enforces tokensPerMonth and the owner has used up these tokens.
 func (w *writing) checkMonth(owner conversation.Owner, a *auth.Admission) error {
 	if a == nil || a.Limits.EnforcedTokens() == 0 {
 		return nil
@@ -27,8 +27,8 @@ func (w *writing) checkMonth(owner conversation.Owner, a *auth.Admission) error 
 	return err
 }
 
-// monthTokens returns the tokens that count for an owner in this month. It reads the counts of this hour; the first call of an hour
-// also reads those of the month.
+// monthTokens returns the tokens that count for an owner in this month. It reads the counts of this hour. The first call of an
+// hour also reads the counts of the earlier hours of the month.
 func (w *writing) monthTokens(owner conversation.Owner) (int64, error) {
 	now, m := momentHour(w.now), &w.store.months
 	if m.hour != now {

@@ -47,8 +47,8 @@ const (
 	keysBucket = "keys"
 	// keyOrderBucket: OWNER | createdAt (8) | key id → nothing. A list of keys reads the bucket backwards, from newest to oldest.
 	keyOrderBucket = "keyorder"
-	// keyEndsBucket: OWNER | end (8) | key id → nothing. end is the time at which the key was revoked or expires, or neverEnds. The
-	// key that ended first comes first, and active keys come last.
+	// keyEndsBucket: OWNER | end (8) | key id → nothing. end is the time at which the key was revoked or expires, or neverEnds.
+	// The key that ended first comes first, and active keys come last.
 	keyEndsBucket = "keyends"
 	// auditBucket: OWNER | at (8) → auditValue as JSON. A list of entries reads the bucket backwards, from newest to oldest.
 	auditBucket = "audit"

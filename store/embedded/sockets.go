@@ -30,7 +30,8 @@ func (s *Store) OpenSocket(ctx context.Context, owner auth.Owner) (close func(),
 	return func() { s.sockets.remove(owner) }, nil
 }
 
-// add counts a socket, unless the owner already has as many sockets as most, which is 0 for no limit. used is the count before.
+// add counts a socket, unless the owner has already reached the maximum. most is the maximum; 0 means no limit. used is the
+// number of sockets before the call.
 func (o *sockets) add(owner auth.Owner, most int64) (used int64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -129,8 +129,8 @@ func (s *Store) openFile(path string, noSync bool) (*os.File, error) {
 	return file, nil
 }
 
-// makePrivate removes the access of other users to a file that another program, or an old umask, has left readable. A failure is
-// only logged, because some file systems have no modes.
+// makePrivate removes the access of other users to a file. Another program, for example one that restores a backup, may have
+// made the file readable. makePrivate only logs a failure, because some file systems have no modes.
 func (s *Store) makePrivate(path string) {
 	info, err := os.Stat(path)
 	if err == nil && info.Mode().Perm()&0o077 != 0 {

@@ -13,8 +13,8 @@ import (
 )
 
 // This file counts the sessions of an owner and their bytes, for the quotas activeSessions and storedBytes. storedBucket counts
-// them by the hour in which the sessions expire. A count ends with its hour, so an error in a count, for example after a change
-// to an earlier version of Parley, lasts at most a day.
+// them by the hour in which the sessions expire. No quota uses a count after its hour. So an error in a count lasts at most a
+// day. An error occurs, for example, while an earlier version of Parley uses the file.
 
 // storedCount is a number of sessions and their bytes.
 type storedCount struct{ sessions, bytes int64 }
@@ -43,7 +43,8 @@ func readStored(value []byte) (storedCount, error) {
 	return storedCount{int64(sessions), int64(all)}, nil
 }
 
-// stored returns the sessions of an owner and their bytes. Sessions that expired in this hour count until they are removed.
+// stored returns the number of an owner's sessions and their bytes. A session that expired in this hour counts until it is
+// removed.
 func (r *reading) stored(owner conversation.Owner) (sum storedCount, err error) {
 	hours := r.span(storedBucket, ownerKey(owner))
 	for _, value, ok := hours.from(string(hourKey(nil, momentHour(r.now)))); ok; _, value, ok = hours.next() {
@@ -56,8 +57,8 @@ func (r *reading) stored(owner conversation.Owner) (sum storedCount, err error) 
 	return sum, nil
 }
 
-// addStored adds to the count of the sessions that expire at the time expires. The difference may be negative. The count never
-// becomes negative: sessions of earlier versions may have been counted in part.
+// addStored adds to the count of the sessions that expire at the time expires. The difference may be negative. addStored keeps
+// the count from becoming negative, because an earlier version may have stored messages without counting them.
 func (w *writing) addStored(owner conversation.Owner, expires conversation.Time, difference storedCount) error {
 	if difference == (storedCount{}) {
 		return nil
@@ -115,9 +116,10 @@ func fits(ctx context.Context, all storedCount, bytes int) error {
 	return nil
 }
 
-// withoutExpired returns counted, without the sessions that expired in this hour and are not removed yet. It stops when the
-// result is below enough. Sessions expire in the order of their ids, so it reads only expired sessions and one more. After the
-// clock was set back, the order may differ. Then some expired sessions count until RemoveExpired removes them.
+// withoutExpired subtracts from counted the sessions that expired in this hour and are not removed yet, and returns the result.
+// It stops when the result is below enough. Sessions expire in the order of their ids, so withoutExpired reads only expired
+// sessions and one more. If the clock was set back, the order may differ. Then some expired sessions count until RemoveExpired
+// removes them.
 func (r *reading) withoutExpired(owner conversation.Owner, counted, enough int64) (int64, error) {
 	sessions := r.span(sessionsBucket, ownerKey(owner))
 	for _, value, ok := sessions.from(""); ok && counted >= enough; _, value, ok = sessions.next() {
@@ -191,7 +193,8 @@ func fillStored(r *reading) error {
 	return nil
 }
 
-// dropStored removes the owner's counts of earlier hours. A count is left only if sessions were removed without it.
+// dropStored removes the owner's counts of earlier hours, which no quota uses. Most of them are gone already, because
+// RemoveExpired subtracts each session that it removes.
 func (w *writing) dropStored(owner conversation.Owner) error {
 	var past [][]byte
 	hours := w.span(storedBucket, ownerKey(owner))

@@ -45,14 +45,14 @@ func (w *writing) verifyStored() error {
 	return err
 }
 
-// withQuotas returns a context like that of a request by an account with these quotas.
+// withQuotas returns the admission of a request by an account with these quotas.
 func withQuotas(t *testing.T, quotas limit.TierLimits) *auth.Admission {
 	t.Helper()
 	quotas.RequestsPerMinute, quotas.TokensPerMinute = 1_000_000, 1_000_000
 	return &auth.Admission{Principal: auth.Principal{Account: somebody.Account, Mode: string(somebody.Mode)}, Limits: quotas}
 }
 
-// TestQuotas_ExpiredSessions_DoNotCount checks both moments: sessions that have expired and are not removed yet, and removed ones.
+// TestQuotas_ExpiredSessions_DoNotCount checks that expired sessions do not count, before and after their removal.
 func TestQuotas_ExpiredSessions_DoNotCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -91,8 +91,8 @@ func TestQuotas_ExpiredSessions_DoNotCount(t *testing.T) {
 	})
 }
 
-// TestOpen_NoCountOfBytes_Counted removes the bucket that earlier versions did not have. Open must count all sessions again.
-func TestOpen_NoCountOfBytes_Counted(t *testing.T) {
+// TestOpen_FileWithoutCounts_SessionsCounted removes the bucket that earlier versions did not have. Open must count all sessions again.
+func TestOpen_FileWithoutCounts_SessionsCounted(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
@@ -115,8 +115,8 @@ func TestOpen_NoCountOfBytes_Counted(t *testing.T) {
 	}
 }
 
-// TestStored_MissingCounts_NeverNegative removes the counts, as a change to an earlier version and back can. Then a session with
-// bytes is deleted.
+// TestStored_MissingCounts_NeverNegative removes the counts, as if an earlier version had used the file for some time. Then it
+// deletes a session that has bytes.
 func TestStored_MissingCounts_NeverNegative(t *testing.T) {
 	t.Parallel()
 	s := open(t, newPath(t))

@@ -115,7 +115,8 @@ func (w *writing) mayBegin(ctx context.Context, at ref, session *conversation.Se
 	return other, true, nil
 }
 
-// reserve reserves the tokens of a turn in a session of this user. If the transaction runs again, it does not reserve the tokens twice.
+// reserve reserves the tokens of a turn. user is the user of the turn's session. If the transaction runs again, it does not
+// reserve the tokens twice.
 func (w *writing) reserve(r *reservation, user string, tokens int) (err error) {
 	if r.admission == nil || r.made {
 		return nil

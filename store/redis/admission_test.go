@@ -30,7 +30,7 @@ func unknownScript(name, text string) *script {
 	return &script{name: name, compiled: func() compiled { return compiled{text: text, digest: strings.Repeat("0", 40)} }}
 }
 
-// testTokens is an operation that calls one of the functions settle and charge in lua/lib/rate_window.lua.
+// testTokens is an operation that calls the function settle or charge in lua/lib/rate_window.lua.
 const testTokens = `
 local key, a, b, c = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if ARGV[1] == 'settle' then settle(key, a, b, c) return 1 end
@@ -48,8 +48,8 @@ func newTestScript(name, operation string, is property) *script {
 }
 
 // pair holds the limits of an owner, and of two of the owner's users, twice: in Redis (s), and in auth/limit (model, users and
-// frames). The methods admits, reserves, settles, charges and leases make the same call to Redis and to auth/limit. The time of both
-// calls is now.
+// frames). The methods admits, reserves, settles, charges and leases make the same call to Redis and to auth/limit. The time of
+// both calls is now.
 type pair struct {
 	t         *testing.T
 	s         *Store
@@ -114,7 +114,8 @@ func (p *pair) admits(f limit.TierLimits, user string) {
 	p.same("refused", err != nil, !want.Admitted())
 }
 
-// reserves reserves the tokens of a turn of a user. The request of the turn has been admitted before.
+// reserves makes a reservation for a turn of a user, in Redis and in the model. It assumes that the request of the turn was
+// admitted before.
 func (p *pair) reserves(n int, f limit.TierLimits, user string) turnTokens {
 	p.t.Helper()
 	a := &auth.Admission{Principal: p.principal, Limits: f}
@@ -150,7 +151,7 @@ func (p *pair) charges(n int) {
 	p.model.Tokens.Charge(p.now, n)
 }
 
-// leases takes a lease of frames and gives back a part of the lease before.
+// leases takes a lease of frames, and returns unused frames of the previous lease.
 func (p *pair) leases(take limit.FrameTake) limit.Reservation {
 	p.t.Helper()
 	want := p.frames.Lease(time.Unix(int64(p.now), 0), take)

@@ -138,8 +138,9 @@ func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
 	return limit.Decide(statuses...), true
 }
 
-// tokensRefused returns the error for a turn that would exceed a limit of tokens a minute. The slice figures holds the second result
-// of reserve_tokens (lua/lib/admission.lua): Used, Reset and Wait of the limit and, for the limit of a user, "user".
+// tokensRefused returns the error for a turn that would exceed a limit of tokens a minute. The slice figures holds the second
+// result of reserve_tokens (lua/lib/admission.lua): Used, Reset and Wait of the limit. If it is the limit of a user, a fourth
+// element, "user", follows.
 func tokensRefused(a *auth.Admission, figures any) (*auth.LimitError, error) {
 	all, refusing := list(figures), limit.Status{By: limit.ByTokens, Limit: a.Limits.TokensPerMinute}
 	if len(all) == 4 && text(all[3]) == "user" {

@@ -13,7 +13,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// fillAudit stores n audit entries of a new owner, one a millisecond. The newest entry is from the time newest.
+// fillAudit stores n audit entries of a new owner. Their times are 1 ms apart, and the last time is newest.
 func fillAudit(t *testing.T, s *Store, n int, newest time.Time) auth.Owner {
 	t.Helper()
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Live}
@@ -65,7 +65,8 @@ func TestAudit_MoreThanMaxEntries_OldestRemoved(t *testing.T) {
 	}
 }
 
-// TestAudit_ClockSetBack_TimesRise has an entry from before the clock of Redis was set back.
+// TestAudit_ClockSetBack_TimesRise begins with an entry whose time is ahead of the clock of Redis, as if the clock had been set
+// back.
 func TestAudit_ClockSetBack_TimesRise(t *testing.T) {
 	s := newStore(t)
 	ahead := time.Now().Add(time.Hour)
@@ -77,8 +78,8 @@ func TestAudit_ClockSetBack_TimesRise(t *testing.T) {
 	}
 }
 
-// TestAuditScripts_FewAndManyEntries_SameCommands reads a page, and writes an entry, for accounts with few and many entries. Redis
-// must execute the same commands.
+// TestAuditScripts_FewAndManyEntries_SameCommands reads a page, and writes an entry, for accounts with few and many entries.
+// Redis must execute the same commands.
 func TestAuditScripts_FewAndManyEntries_SameCommands(t *testing.T) {
 	server := redistest.Single(t)
 	s := open(t, server.URL)

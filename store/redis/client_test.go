@@ -219,9 +219,9 @@ func TestRun_LostReply_OnlyIdempotentSentAgain(t *testing.T) {
 	}
 }
 
-// TestRun_SuspendedServer_TimeoutOfURL suspends a server. A call with the default timeout must fail meanwhile. A call with a longer
-// timeout must succeed when the server goes on.
-func TestRun_SuspendedServer_TimeoutOfURL(t *testing.T) {
+// TestRun_SuspendedServer_WaitsForTimeoutOfURL suspends a server. A call with the default timeout must fail meanwhile. A call
+// with a longer timeout must succeed when the server goes on.
+func TestRun_SuspendedServer_WaitsForTimeoutOfURL(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	usual, patient := open(t, server.URL), open(t, server.URL+redistest.Patient)

@@ -33,8 +33,9 @@ const (
 	prunedAtOnce = 100
 	// A script removes up to requestsForgottenAtOnce records of idempotency keys, which takes less than a millisecond.
 	requestsForgottenAtOnce = 500
-	// Stored bytes are counted by the storedPeriod in which their sessions expire (lua/lib/stored.lua). A shorter period gives the
-	// bytes of expired sessions back sooner. A longer period needs less memory: with 10 minutes, 2 KB for each owner.
+	// The bytes of sessions are counted by the period in which the sessions expire (lua/lib/stored.lua); storedPeriod is the
+	// length of a period. With shorter periods, the bytes of expired sessions stop counting sooner. Longer periods need less
+	// memory: with 10 minutes, 2 KB for each owner.
 	storedPeriod = 10 * time.Minute
 	// Creating or listing API keys removes up to keysPurgedAtOnce records of ended keys. A new key adds one record at most, so
 	// ended keys do not pile up. Creating a key also moves up to keysAdoptedAtOnce keys from the list of earlier versions.
@@ -47,8 +48,8 @@ const (
 	// The first operation of a day that counts usage packs up to daysPackedByCount of the last daysSearched days. A usage report
 	// packs up to daysPackedByRead days. Redis takes 1.5 ms to pack a busy account's day.
 	daysPackedByCount, daysSearched, daysPackedByRead = 4, 32, 32
-	// The sum of a month's tokens is kept for monthKept after the hour of its last use. Then it is computed again from the counts of
-	// up to 31 days, which takes Redis a few milliseconds for a busy account.
+	// Redis keeps the sum of a month's tokens for monthKept after its last change. If the sum has expired, a script computes it
+	// from the counts of up to 31 days, which takes a few milliseconds for a busy account.
 	monthKept = 24 * time.Hour
 	// Each hour has fieldsAnHour field numbers in a day's counts (lua/lib/usage.lua). usage.Field uses only some of them.
 	fieldsAnHour = 512

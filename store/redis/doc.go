@@ -12,11 +12,11 @@
 // two effects. First, a script can check the API key, apply the rate limits and run the operation, all in one round trip. Second,
 // a script cannot reach another account's keys, because all names of keys in a script contain the tag.
 //
-// Some keys have no tag: the pointer from the hash of a secret to its API key, the tickets, the heartbeats of all nodes, and each
-// node's set of live turns. Redis does not change them atomically with the other keys, but a crash in between does no harm. A
-// pointer only leads to the record of an API key, which decides whether the secret works. The set of live turns may name turns
-// that are not live. In a Cluster, the set also lacks a live turn if the node died before it could add the turn. A poll or a waiter
-// finds such a turn.
+// Some keys have no tag: the pointer from the hash of a secret to its API key, the tickets, the heartbeats of all nodes, and
+// each node's set of live turns. Redis does not change them atomically with the other keys, but a crash in between does no
+// harm. A pointer only leads to the record of an API key, which decides whether the secret works. The set of live turns may
+// name turns that are not live. In a Cluster, the set also lacks a live turn if the node died before it could add the turn. A
+// poll or a waiter finds such a turn.
 //
 // Most operations take one round trip; trips_test.go counts the round trips. A turn takes two: one before the call to the model,
 // and one after the reply. Finding an API key by its secret takes two: the pointer, and the tier of the account. A ticket takes

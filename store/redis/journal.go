@@ -120,8 +120,8 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 	return err
 }
 
-// writeChecked runs the journal script for checks, which writes the text if the journal reaches the offset. For each journal in checked, it
-// records the expiry.
+// writeChecked runs the journal script for checks, which writes the text if the journal reaches the offset. For each journal in
+// checked, it records the expiry.
 func (s *Store) writeChecked(ctx context.Context, checks []call, checked []*journalled, asked time.Time) error {
 	if len(checks) == 0 {
 		return nil

@@ -20,7 +20,7 @@ import (
 // keyFill describes API keys that fill stores. The keys have no pointers.
 type keyFill struct {
 	n    int
-	old  bool          // in the list of earlier versions, instead of the indices
+	old  bool          // stored like keys of earlier versions: in the list TAG:keys, instead of the indices TAG:ki and TAG:kx
 	ends time.Duration // how long ago the keys expired; 0 for keys that never expire
 }
 
@@ -162,9 +162,9 @@ func commandsOfKeyScripts(t *testing.T, server *redistest.Server, s *Store, f ke
 	return counts
 }
 
-// TestKeys_20001Keys_FullPages reads pages of the indices, and of the list that earlier versions wrote. It logs the time that the
-// server takes for the fastest of three pages. The test before this one checks that the time does not grow with the number of keys:
-// it counts commands.
+// TestKeys_20001Keys_FullPages reads pages of the indices, and of the list that earlier versions wrote. It logs the time that
+// the server takes for the fastest of three pages. The test before this one checks that the time does not grow with the number
+// of keys: it counts commands.
 func TestKeys_20001Keys_FullPages(t *testing.T) {
 	server := redistest.Single(t)
 	s := open(t, server.URL)

@@ -31,7 +31,7 @@ import (
 //	TAG:tokens        string  tokens a minute: a window in the same format
 //	TAG:requests:<user>  string  requests a minute of one user, if the tier limits users; a window in the same format. The script
 //	                             composes the name: TAG:requests, a colon, and the user.
-//	TAG:tokens:<user>    string  tokens a minute of one user, likewise
+//	TAG:tokens:<user>    string  tokens a minute of one user, if the tier limits users; a window in the same format
 //	TAG:frames:<keyId>   string  frames a minute of one API key on WebSockets; a window in the same format
 //	TAG:day           string  requests of the test keys in a UTC day: the day's number and the count; expires a day after that day
 //	TAG:sockets       hash    the open sockets of each node: "<count> <change> <end of the lease in milliseconds>"
@@ -65,9 +65,9 @@ import (
 //	                             message. Expires with the session. Without the session, the idempotency key counts as unknown.
 //	TAG:q:<sid>          list    the idempotency keys of a session's requests. DeleteSession removes their records TAG:idem:<key>.
 //	                             Expires with the session.
-//	TAG:b                hash    bytes in the quota storedBytes (lua/lib/stored.lua): total, first (period), <period> for the
-//	                             sessions that expire in this period. A period is a number of 10 minutes since 1970. Expires with
-//	                             the last session.
+//	TAG:b                hash    bytes in the quota storedBytes (lua/lib/stored.lua): total, first (the oldest period that
+//	                             counts), and <period>: the bytes of the sessions that expire in that period. Periods of 10
+//	                             minutes are numbered from 1970. Expires with the last session.
 //	TAG:j:<sid>:<fence>  string  the journal of a live reply: empty when the turn begins; expires with the session. The end of the
 //	                             turn empties the journal and keeps it for 5 minutes.
 //	TAG:r:<sid>          string  the reservation of the session's unsettled turn (lua/lib/turn.lua). Expires an hour after the
@@ -80,8 +80,8 @@ import (
 //	                             after a minute.
 //	TAG:h:<day>          hash    counts of usage of a UTC day, numbered from 1970: field hour×512 + usage.Field. Expires 400 days
 //	                             after the day. A busy account's hour takes 3 KB.
-//	TAG:month            string  the tokens of this calendar month in the hours before the last send, if the tier enforces
-//	                             tokensPerMonth: first day of the month, hour of that send, tokens. Expires after a day.
+//	TAG:month            string  the tokens of this calendar month before the hour of the last send, if the tier enforces
+//	                             tokensPerMonth: first hour of the month, hour of that send, tokens. Expires after a day.
 //	TAG:p:<day>          string  the packed counts of a day before yesterday (lua/lib/usage.lua). Expires like TAG:h:<day>.
 //
 // Keys without a tag, and channels:

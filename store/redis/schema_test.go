@@ -9,8 +9,8 @@ import (
 	"parley/conversation"
 )
 
-// TestSchema_EachKey_ExpiresAsListed uses API keys, tickets, sockets and limits. Then each key in Redis must be of a kind that schema.go
-// lists, and must expire as schema.go says.
+// TestSchema_EachKey_ExpiresAsListed uses API keys, tickets, sockets and limits. Then each key in Redis must be of a kind that
+// schema.go lists, and must expire as schema.go says.
 func TestSchema_EachKey_ExpiresAsListed(t *testing.T) {
 	s := newStore(t)
 	owner := auth.Owner{Account: newAccount(), Mode: auth.Test}

@@ -15,10 +15,10 @@ const (
 	socketsAtOnce = 500
 )
 
-// sockets counts the open sockets of each owner on this node. The node stores each count in Redis (lua/lib/sockets.lua): at
-// once when a socket opens or closes, and every renewal. It stores the count and not the difference. So after a lost reply, an
-// outage, or a lapsed lease, the next script corrects the stored count. An owner costs one script for each renewal, no matter how
-// many sockets it has.
+// sockets counts the open sockets of each owner on this node. The node sends a count to Redis (lua/lib/sockets.lua) when a
+// socket opens or closes, and again when the time renewal has passed. It sends the count and not the difference. So after a
+// lost reply, an outage, or a lapsed lease, the next script corrects the stored count. A renewal costs one script for each
+// owner, no matter how many sockets the owner has.
 type sockets struct {
 	lease, renewal time.Duration // static; the constants SocketLease and SocketRenewal of package auth
 
@@ -56,7 +56,7 @@ func (o *sockets) add(owner auth.Owner) countOf {
 	return o.changedLocked(owner, c, 1)
 }
 
-// changedLocked adds n to a count that is about to be sent.
+// changedLocked adds n to a count that the caller will send, and numbers the change.
 func (o *sockets) changedLocked(owner auth.Owner, c *socketCount, n int64) countOf {
 	c.count += n
 	c.renewed = time.Now()
@@ -64,7 +64,7 @@ func (o *sockets) changedLocked(owner auth.Owner, c *socketCount, n int64) count
 	return countOf{owner, c.count, o.change}
 }
 
-// remove takes a socket out of the count. The count is then due.
+// remove subtracts a socket from the count, which is then due.
 func (o *sockets) remove(owner auth.Owner) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -72,7 +72,7 @@ func (o *sockets) remove(owner auth.Owner) {
 	o.due[owner] = struct{}{}
 }
 
-// renew makes the counts due that were last sent a renewal ago.
+// renew makes each count due that was last sent at least the time o.renewal before now.
 func (o *sockets) renew(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -83,8 +83,8 @@ func (o *sockets) renew(now time.Time) {
 	}
 }
 
-// take returns up to socketsAtOnce counts that are due. It forgets the owners without sockets: if their zero does not reach Redis,
-// the lease lapses. If no count is due, the caller must stop sending.
+// take returns up to socketsAtOnce counts that are due. It forgets an owner without sockets. If the count 0 does not reach
+// Redis, the lease of the older count lapses. If no count is due, the caller must stop sending.
 func (o *sockets) take() (due []countOf) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -103,7 +103,8 @@ func (o *sockets) take() (due []countOf) {
 	return due
 }
 
-// begin reports whether the caller must send. If another goroutine is sending, that goroutine sends the counts of this caller too.
+// begin reports whether the caller must send. If another goroutine is sending, that goroutine sends the counts of this caller
+// too.
 func (o *sockets) begin() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -114,7 +115,7 @@ func (o *sockets) begin() bool {
 	return true
 }
 
-// sendSockets sends all counts that are due. If it fails, the next renewal repeats the count.
+// sendSockets sends all counts that are due. If Redis does not get a count, the next renewal sends it again.
 func (s *Store) sendSockets() {
 	if !s.sockets.begin() {
 		return

@@ -28,7 +28,8 @@ func wantFull(t *testing.T, when string, s *Store, owner auth.Owner, quota int64
 	}
 }
 
-// awaitRoom waits until a node may open another socket, and returns the time that this took.
+// awaitRoom waits until a node may open another socket, and opens it. It returns the waiting time, and a function that closes
+// the socket.
 func awaitRoom(t *testing.T, s *Store, owner auth.Owner, quota int64) (took time.Duration, end func()) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
@@ -42,7 +43,7 @@ func awaitRoom(t *testing.T, s *Store, owner auth.Owner, quota int64) (took time
 	}
 }
 
-// twoNodes returns two stores on one Redis server, with a short lease of their sockets.
+// twoNodes returns two stores on one Redis server. lease is the lease of their sockets.
 func twoNodes(t *testing.T, lease time.Duration) (a, b *Store, owner auth.Owner) {
 	t.Helper()
 	server := redistest.Single(t)
@@ -67,8 +68,8 @@ func TestOpenSocket_TwoNodes_ShareQuota(t *testing.T) {
 	wantFull(t, "node a, after node b took the place", a, owner, 2)
 }
 
-// TestOpenSocket_NodeGone_PlacesFreeAfterLease has a node that stops without closing its sockets, as after kill -9. The other node
-// renews the lease of its own socket.
+// In TestOpenSocket_NodeGone_PlacesFreeAfterLease, node a renews no lease, as if kill -9 had ended it. Node b renews the lease
+// of its own socket.
 func TestOpenSocket_NodeGone_PlacesFreeAfterLease(t *testing.T) {
 	a, b, owner := twoNodes(t, 3*time.Second)
 	must(t, b.Join(t.Context(), func(string) {}))

@@ -20,7 +20,7 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// withQuotas returns a context like that of a request by an owner with these quotas.
+// withQuotas returns the context of a request by an owner with these quotas.
 func withQuotas(t *testing.T, owner conversation.Owner, quotas limit.TierLimits) context.Context {
 	quotas.RequestsPerMinute, quotas.TokensPerMinute = limit.MaxLimit, limit.MaxLimit
 	p := auth.Principal{Account: owner.Account, Mode: string(owner.Mode)} // the declared key, which always works
@@ -59,8 +59,8 @@ func TestQuota_ManyExpiredSessions_DoNotCount(t *testing.T) {
 	}
 }
 
-// TestSessionScripts_FewAndManyEntries_SameCommands runs operations for an owner with 10 other sessions and for an owner with 10,000.
-// The deleted session has 1,000 or 10,000 idempotency keys. Redis must execute the same commands.
+// TestSessionScripts_FewAndManyEntries_SameCommands runs operations for an owner with 10 other sessions and for an owner with
+// 10,000. The deleted session has 1,000 or 10,000 idempotency keys. Redis must execute the same commands.
 func TestSessionScripts_FewAndManyEntries_SameCommands(t *testing.T) {
 	server := redistest.Single(t)
 	s := open(t, server.URL)
@@ -73,8 +73,8 @@ func TestSessionScripts_FewAndManyEntries_SameCommands(t *testing.T) {
 	}
 }
 
-// commandsOfSessionScripts returns the number of calls of each command, for each operation of a new owner with other sessions. It
-// gives the session that is deleted idempotency keys.
+// commandsOfSessionScripts runs operations of a new owner, who has other sessions. For each operation, it returns how often
+// Redis executed each command. The delete operation deletes a session that has the given number of idempotency keys.
 func commandsOfSessionScripts(t *testing.T, server *redistest.Server, s *Store, others, keys int) map[string]map[string]int {
 	t.Helper()
 	owner := newOwner()
@@ -223,8 +223,8 @@ func wantStored(t *testing.T, s *Store, owner conversation.Owner, when string, w
 	}
 }
 
-// TestStoredBytes_SessionOfEarlierVersion_CountedFromNow removes the counts of two sessions, as if a node of an earlier version had
-// created them.
+// TestStoredBytes_SessionOfEarlierVersion_CountedFromNow removes the counts of two sessions, as if a node of an earlier version
+// had created them.
 func TestStoredBytes_SessionOfEarlierVersion_CountedFromNow(t *testing.T) {
 	s, owner := newStore(t), newOwner()
 	tag := tagOfOwner(owner)
@@ -252,8 +252,8 @@ func TestStoredBytes_SessionOfEarlierVersion_CountedFromNow(t *testing.T) {
 	}
 }
 
-// TestStoredBytes_ClockSetBack_NeverNegative sets the clock back after the bytes of a period were given back. A session of that
-// period then exists again, because Redis has not removed it.
+// TestStoredBytes_ClockSetBack_NeverNegative sets the clock back after the bytes of a period have stopped counting. A session
+// of that period then exists again, because the test keeps Redis from removing the session.
 func TestStoredBytes_ClockSetBack_NeverNegative(t *testing.T) {
 	t.Parallel()
 	server := redistest.SingleWithClock(t)

@@ -10,8 +10,8 @@ import (
 
 var takeFramesScript = newScript("take_frames", 0)
 
-// TakeFrames implements auth.Store. It is not sent again after a lost reply, because frames that nobody uses stay counted for only a
-// minute.
+// TakeFrames implements auth.Store. After a lost reply, it does not send the script again. The frames of the lost lease stop
+// counting after a minute.
 func (s *Store) TakeFrames(ctx context.Context, owner auth.Owner, keyID string, take limit.FrameTake) (limit.FrameLease, error) {
 	tag := ownerTag(owner)
 	reply, err := s.run(ctx, takeFramesScript, tag, []string{framesKey(tag, keyID)},

@@ -125,8 +125,8 @@ func sizeOf(t *testing.T, s *Store, owner conversation.Owner) float64 {
 	return float64(all) / (1 << 20)
 }
 
-// TestMonthTokens_EqualsReport counts the tokens of a month of a busy account in the script, with and without packed days, and at
-// hours that follow each other.
+// TestMonthTokens_EqualsReport compares the result of month_tokens with the usage report, for a busy account. It calls
+// month_tokens in different hours, and with and without packed days.
 func TestMonthTokens_EqualsReport(t *testing.T) {
 	s, owner, now := newStore(t), newOwner(), usage.HourOf(time.Now().UnixMilli())
 	tag := tagOfOwner(owner)

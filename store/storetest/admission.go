@@ -31,7 +31,7 @@ func admissionTests() []test {
 		{"users without limits of their own are not counted", admitWithoutUserLimits},
 		{"user at the limit of tokens does not stop other users", beginByUser},
 		{"lease of frames comes from one window per key", leaseFrames},
-		{"tokens of the month are enforced", enforceMonth},
+		{"turn is refused when the month's tokens are used up", enforceMonth},
 	}
 }
 

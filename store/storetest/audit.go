@@ -37,7 +37,8 @@ func (s *subject) auditPages(t *testing.T, owner auth.Owner, limit int) (pages [
 	}
 }
 
-// wantAudit checks the audit entries of an owner, oldest first. It checks ID and At of each entry; in want, these fields are unset.
+// wantAudit checks the audit entries of an owner, oldest first. It checks ID and At of each entry; in want, these fields are
+// unset.
 func (s *subject) wantAudit(t *testing.T, owner auth.Owner, want ...auth.AuditEntry) {
 	t.Helper()
 	entries := slices.Concat(s.auditPages(t, owner, 100)...)

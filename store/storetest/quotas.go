@@ -22,18 +22,18 @@ func quotaTests() []test {
 	return []test{
 		{"free tier creates 100 of 194 sessions", sessionQuota},
 		{"ten concurrent creates make three sessions", racingSessions},
-		{"create over a quota can be replayed, and a delete frees", sessionQuotaFrees},
+		{"replay ignores a full quota, and a delete makes room", sessionQuotaFrees},
 		{"message and session over storedBytes are refused", bytesQuota},
 		{"reply may exceed storedBytes", replyOverQuota},
-		{"turn over storedBytes grants the next waiter", quotaGrantsNext},
-		{"clear and delete give bytes back", bytesGivenBack},
+		{"refused turn over storedBytes grants the next waiter", quotaGrantsNext},
+		{"clear and delete lower storedBytes", bytesGivenBack},
 		{"random operations count the bytes exactly", bytesRecounted},
 		{"usage has the figures of all quotas", usageOfQuotas},
 		{"context with embeddings takes tokens a minute", contextTakesTokens},
 	}
 }
 
-// within returns a context like that of a request by an account with these quotas.
+// within returns the context of a request by an account with these quotas.
 func (s *subject) within(quotas limit.TierLimits) context.Context {
 	quotas.RequestsPerMinute, quotas.TokensPerMinute = 1_000_000, 1_000_000
 	p := auth.Principal{Account: s.owner.Account, Mode: string(s.owner.Mode)} // the declared key, which always works
@@ -41,7 +41,7 @@ func (s *subject) within(quotas limit.TierLimits) context.Context {
 	return ctx
 }
 
-// createIn creates a session like a request of an account with these quotas.
+// createIn creates a session in a request by an account with these quotas.
 func (s *subject) createIn(quotas limit.TierLimits, session conversation.NewSession) (conversation.SessionCreated, error) {
 	return s.store.CreateSession(s.within(quotas), s.owner, session)
 }
@@ -201,8 +201,8 @@ func bytesGivenBack(t *testing.T, s *subject) {
 	same(t, "the bytes after a delete", s.storedBytes(t), 0)
 }
 
-// bytesRecounted runs random operations. After every tenth operation, it compares the counted bytes with the bytes of all sessions
-// and messages.
+// bytesRecounted runs random operations. After every tenth operation, it compares the counted bytes with the bytes of all
+// sessions and messages.
 func bytesRecounted(t *testing.T, s *subject) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -228,7 +228,7 @@ type randomBytes struct {
 	live     map[string]conversation.TurnKey // live turns, by session
 }
 
-// metadata returns random metadata. Every second call returns nil.
+// metadata returns random metadata. About half of the calls return nil.
 func (r *randomBytes) metadata() json.RawMessage {
 	if r.random.IntN(2) == 0 {
 		return nil

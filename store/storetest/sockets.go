@@ -13,12 +13,12 @@ import (
 func socketTests() []test {
 	return []test{
 		{"open sockets are limited by the quota", socketQuota},
-		{"concurrent sockets keep the quota", racingSockets},
+		{"concurrent sockets never exceed the quota", racingSockets},
 		{"opening a socket admits its request", socketAdmission},
 	}
 }
 
-// openWithin opens a socket like a handshake of an account with a quota of sockets.
+// openWithin opens a socket in a handshake by an account with this quota of sockets.
 func (s *subject) openWithin(quota int64, owner auth.Owner) (close func(), err error) {
 	p := auth.Principal{Account: owner.Account, Mode: owner.Mode} // the declared key, which always works
 	ctx, _ := s.request(p, limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: 1, Sockets: quota})

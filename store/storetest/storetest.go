@@ -28,7 +28,8 @@ type Backend struct {
 const timeout = time.Minute
 
 // Run runs the suite. The tests TestStore… of each backend call Run, so the name of a group selects it for every backend, for
-// example `go test ./store/... -run TestStore/messages`. Run calls open once for each test. open must register its cleanup with t.Cleanup.
+// example `go test ./store/... -run TestStore/messages`. Run calls open once for each test. open must register its cleanup with
+// t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) Backend) {
 	groups := []group{
 		{"sessions", sessionTests()},

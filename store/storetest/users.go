@@ -52,12 +52,12 @@ func admitByUser(t *testing.T, s *subject) {
 	s.use(t, other.UserID, limit.UserUse{Requests: 2})
 }
 
-// use checks what counts for a user in the last minute.
+// use checks the numbers of requests and tokens that count for a user in the last minute.
 func (s *subject) use(t *testing.T, userID string, want limit.UserUse) {
 	t.Helper()
 	used, err := s.keys.UserUse(s.ctx, auth.Owner{Account: s.owner.Account, Mode: string(s.owner.Mode)}, userID)
 	must(t, err, "UserUse")
-	same(t, "what counts for the user", used, want)
+	same(t, "the requests and tokens that count for the user", used, want)
 }
 
 // admitWithoutUserLimits makes requests and a turn of one user if the tier does not limit users to less than the account.

@@ -53,7 +53,7 @@ export function ask(question, yes, action) {
   const dialog = document.getElementById("confirm");
   dialog.querySelector("p").textContent = question;
   dialog.querySelector("#confirm-yes").textContent = yes;
-  dialog.returnValue = ""; // Esc leaves the value of the last answer
+  dialog.returnValue = ""; // otherwise, Esc would keep the answer of the last question
   dialog.onclose = () => {
     if (dialog.returnValue === "yes") action();
   };

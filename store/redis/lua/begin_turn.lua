@@ -6,8 +6,8 @@
 -- ARGV[6] what to do if the session is busy: 'enqueue', 'reject' or 'interrupt' · ARGV[7] random characters for two ids
 -- ARGV[8] idempotency key, '' for none · ARGV[9] digest of the request · ARGV[10] the message's record in the index
 -- ARGV[11] the message's bytes in the quota storedBytes · ARGV[12] the quota, '0' for no limit
--- ARGV[13] '' if the tokens of a calendar month are not limited. Else three numbers, separated by spaces: the limit, the first hour
---   of this month, and the first hour of the next month
+-- ARGV[13] '' if the tokens of a calendar month are not limited. Else three numbers, separated by spaces: the limit, the first
+--   hour of this month, and the first hour of the next month
 -- ARGV[14…] counts of usage
 -- Result: one of
 --   {'begun', …}                          the result of turn_view
@@ -18,9 +18,9 @@
 --   {'gone'}                              no such session
 --   {'void'}                              resume_turn.lua has voided the waiter
 --   {'overflow', tokens, window}          the prompt would not fit the window
---   {'quota', name, used part}            the message does not fit the quota of stored bytes, or the account has used its tokens
+--   {'quota', name, used part}            the message does not fit the quota of stored bytes, or the account has used up its tokens
 --                                         of the month
---   {'tokens', {used, reset, wait}}       the limit of tokens a minute is exceeded; a fourth element, 'user', if it is the user's
+--   {'tokens', {used, reset, wait}}       a limit of tokens a minute is exceeded; for a user's limit, 'user' follows wait
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end
 local waiter, tokens, request = ARGV[2], tonumber(ARGV[5]), ARGV[8]

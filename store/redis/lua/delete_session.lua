@@ -1,6 +1,6 @@
 -- Removes a session with its messages, index, summary and vectors, and empties the journal of its live reply. The reservation of
--- the live turn stays until the turn is settled (lib/turn.lua). It also removes the records of some idempotency keys. While others
--- are left, the caller must run forget_requests.lua.
+-- the live turn stays until the turn is settled (lib/turn.lua). The script also removes records of the session's idempotency keys,
+-- but only a limited number. While records are left, the caller must run forget_requests.lua.
 -- KEYS[1] the session
 -- ARGV[1] the session's id
 -- Result: {session_view before the removal, 1 if records of idempotency keys are left, else 0} · 'gone' no such session

@@ -1,4 +1,4 @@
--- Replaces a session's summary by a new summary that was made from it, and counts the usage of the model call. The tokens
+-- Replaces a session's summary with a new summary that was made from it, and counts the usage of the model call. The tokens
 -- also count for the session's user if the user has a window of tokens, which exists only if users have a limit.
 -- KEYS[1] the session
 -- ARGV[1] the session's id · ARGV[2] last message of the old summary, '' for none · ARGV[3] last message of the new summary

@@ -40,8 +40,8 @@ type Server struct {
 	done  chan struct{} // closed after the process has ended
 }
 
-// Patient is a query for the URL of a store. It lets a call wait for a minute. Tests that expect Redis to respond use it: with the
-// default timeout, they would fail on a machine that is too busy to run Redis for two seconds.
+// Patient is a query for the URL of a store. It lets a call wait for a minute. Tests that expect Redis to respond use it: with
+// the default timeout, they would fail on a machine that is too busy to run Redis for two seconds.
 const Patient = "?timeout=1m"
 
 // Single starts a server. args are options of redis-server, for example "--appendonly", "yes". Without this option, a restart

@@ -14,8 +14,9 @@
 -- Result: {admission, result of the operation}. admission is one of
 --   {'none'}                        no request was counted
 --   {'key'}                         the API key does not work; the operation did not run
---   {'admitted', used, reset, wait} of the limit of requests a minute; for a test key, then of the limit of requests a day; then,
---                                   if the request counts for a user, of the limit of requests a minute for each user
+--   {'admitted', used, reset, wait} of the limit of requests a minute. For a test key, three figures of the limit of requests a
+--                                   day follow. If the request counts for a user, three figures of that user's limit of requests
+--                                   a minute follow.
 --   {'refused', …}                  the same figures; the operation did not run
 
 -- Reports whether a secret works for an API key now. key is the name of the API key's record, secret the hash of the secret.

@@ -1,8 +1,9 @@
 -- This library writes the audit log of an account in one mode: a sorted set of JSON objects by time (list_audit.lua).
 -- Defines: audit.
 
--- Adds an entry to the audit log, and removes up to AUDIT_PURGED_AT_ONCE entries that are too old or too many. tier is the new tier
--- of the account, '' if the operation names none. key is the name of an API key's record, nil for an operation without API key.
+-- Adds an entry to the audit log, and removes up to AUDIT_PURGED_AT_ONCE entries that are too old or exceed MAX_AUDIT_ENTRIES.
+-- tier is the new tier of the account, '' if the operation names none. key is the name of an API key's record, nil for an
+-- operation without API key.
 local function audit(id, action, actor, tier, key)
   local k = key and redis.call('HMGET', key, 'id', 'name', 'scopes', 'prefix', 'expires') or {}
   local entry = {id = id, action = action, actor = actor, tier = tier,

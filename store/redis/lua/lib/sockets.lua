@@ -1,6 +1,6 @@
--- This library counts the open sockets of an account in one mode. Each node stores its own count, as a field of a hash: "<count>
--- <change> <end of the lease in milliseconds>". change numbers the changes of the count on the node, so that a script that arrives
--- late does not replace a newer count.
+-- This library counts the open sockets of an account in one mode. Each node stores its own count, as a field of a hash:
+-- "<count> <change> <end of the lease in milliseconds>". change numbers the changes of the count on the node, so that a script
+-- that arrives late does not replace a newer count.
 -- Defines: newer_sockets, other_sockets, set_sockets.
 
 -- Returns the count that a node has stored, if its change is newer than the given change; otherwise nil.
@@ -9,7 +9,8 @@ local function newer_sockets(node, change)
   if stored and tonumber(stored) > tonumber(change) then return tonumber(count) end
 end
 
--- Returns the number of open sockets on all nodes except one; '' excepts none. It removes the counts of nodes with a lapsed lease.
+-- Returns the number of open sockets on all nodes except the given node. If node is '', it counts the sockets on all nodes. It
+-- removes the counts of nodes whose lease has lapsed.
 local function other_sockets(node)
   local stored, all = redis.call('HGETALL', sockets_key()), 0
   for i = 1, #stored, 2 do
@@ -23,7 +24,7 @@ local function other_sockets(node)
   return all
 end
 
--- Stores a node's count, with a lease of the given milliseconds.
+-- Stores a node's count. lease is the length of its lease in milliseconds.
 local function set_sockets(node, change, count, lease)
   redis.call('HSET', sockets_key(), node, table.concat({count, change, int(now + lease)}, ' '))
   redis.call('PEXPIRE', sockets_key(), lease)

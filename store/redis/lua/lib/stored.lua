@@ -2,11 +2,11 @@
 -- Defines: stored_at, stored_fits, stored_add, stored_begin.
 --
 -- Redis removes an expired session without a script. So the hash TAG:b counts the bytes of sessions by the period in which the
--- sessions expire. A period lasts STORED_PERIOD milliseconds. When a period has passed, stored_at gives back all its bytes at
--- once. So no script loops over sessions, and an error in a count lasts at most a day. Such an error occurs if a node of an
--- earlier version, which counts no bytes, deletes or clears a session.
+-- sessions expire. A period lasts STORED_PERIOD milliseconds. When a period has passed, stored_at subtracts all its bytes from
+-- the total at once. So no script loops over sessions, and an error in a count lasts at most a day. Such an error occurs if a
+-- node of an earlier version, which counts no bytes, deletes or clears a session.
 
--- Gives back the bytes of the periods from b.first to current - 1. A day has STORED_PERIODS periods.
+-- Subtracts the bytes of the periods from b.first to current - 1 from the total. A day has STORED_PERIODS periods.
 local function give_back(b, current)
   local past = {}
   for period = math.max(b.first, current - STORED_PERIODS), current - 1 do past[#past + 1] = int(period) end
@@ -16,7 +16,8 @@ local function give_back(b, current)
   redis.call('HSET', stored_key(), 'total', int(b.total), 'first', int(b.first))
 end
 
--- Returns the owner's stored bytes as a table: total, and the bytes of the period that contains the time expires.
+-- Returns the counts of the owner's stored bytes as a table b. b.total counts all sessions. b.period is the period of the time
+-- expires, and b.bytes counts the sessions that expire in this period.
 local function stored_at(expires)
   local current, b = math.floor(now / STORED_PERIOD), {period = math.floor(expires / STORED_PERIOD)}
   local kept = redis.call('HMGET', stored_key(), 'total', 'first', int(b.period))
@@ -30,13 +31,13 @@ end
 local function stored_fits(b, n, quota) return quota == '0' or b.total + n <= tonumber(quota) end
 
 -- Adds n to the bytes of a session and of its owner. n may be negative. b is the result of stored_at for the session's expiry.
--- The caller must store the session's field bytes. No count becomes negative: the counts lack the bytes that nodes of earlier
--- versions have stored.
+-- The caller must store the session's field bytes. It keeps each count from becoming negative, because the counts lack the
+-- bytes that nodes of earlier versions have stored.
 local function stored_add(b, s, n)
   n = math.max(n, -(s.bytes or 0))
   s.bytes = (s.bytes or 0) + n
   n = math.max(n, -b.bytes)
-  if b.period < b.first then return end -- the clock was set back: the period's bytes were given back before
+  if b.period < b.first then return end -- the clock was set back: the period's bytes were subtracted before
   redis.call('HSET', stored_key(), 'total', int(b.total + n), 'first', int(b.first), int(b.period), int(b.bytes + n))
   if b.new then redis.call('PEXPIREAT', stored_key(), int(s.expires)) end
 end

@@ -6,8 +6,8 @@
 -- one reservation: that of its live turn, or of the turn that was live when the session was deleted or expired. So
 -- find_orphan.lua finds a turn by its session.
 --
--- If the turn has also reserved tokens of its user, these have a second key beside it, because nodes of earlier versions read the
--- first. The second key holds the reply, the user, and the second and tokens of the reservation.
+-- If the turn has also reserved tokens of its user, a second key holds the reply, the user, and the second and tokens of that
+-- reservation. The first key has kept its format, because nodes of earlier versions read it.
 
 -- Stores the reservation of a session's live turn. of_account and of_user are {second, tokens}; of_user is nil if the turn has
 -- reserved no tokens of the user. estimate is the estimated tokens of the prompt.
@@ -22,8 +22,8 @@ local function reservation_save(s, of_account, of_user, estimate)
   end
 end
 
--- Returns the reservation of a session's unsettled turn, or nil if there is none. Also returns the stored text of the reservation
--- of its user's tokens, or nil.
+-- Returns the reservation of a session's unsettled turn, or nil if there is none. Also returns the stored text of the second
+-- key, or nil.
 local function reservation_at(id)
   local stored, of_user = unpack(redis.call('MGET', reservation_key(id), user_reservation_key(id)))
   if not stored then return nil end
@@ -32,8 +32,8 @@ local function reservation_at(id)
     node = node, waiter = waiter}, of_user
 end
 
--- Settles a turn: replaces the turn's reservation by the tokens that were used, and counts the turn's usage. Returns false and
--- does nothing if the turn was settled before.
+-- Settles a turn: replaces the turn's reservation with the tokens that were used, and counts the turn's usage. Returns false
+-- and does nothing if the turn was settled before.
 local function settle_turn(id, fence, reply, used, counts)
   local r, of_user = reservation_at(id)
   if not r or r.reply ~= reply or r.fence ~= fence then return false end
@@ -41,7 +41,8 @@ local function settle_turn(id, fence, reply, used, counts)
   settle(tokens_key(), r.second, r.tokens, used)
   if of_user then
     local of, user, at, tokens = string.match(of_user, '^(%S+) (%S+) (%d+) (%d+)$')
-    if of == reply then settle(user_tokens_key(user), tonumber(at), tonumber(tokens), used) end -- else of an earlier turn
+    -- Otherwise, the second key is that of an earlier turn.
+    if of == reply then settle(user_tokens_key(user), tonumber(at), tonumber(tokens), used) end
   end
   count_usage(now, counts)
   return true

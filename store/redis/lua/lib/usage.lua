@@ -95,12 +95,13 @@ local function day_tokens(day, from, to)
   return sum
 end
 
--- Returns the tokens that count in this calendar month (UTC), which begins with the hour first. next is the first hour of the next
--- month. The sum of the hours before this one is stored: first hour of the month, this hour, sum. So a call reads the counts of this
--- hour, and the first call of an hour those of the hours since. Only the first call after MONTH_KEPT seconds reads up to 31 days.
+-- Returns the tokens that count in this calendar month (UTC), which begins with the hour first. next is the first hour of the
+-- next month. Redis keeps the sum of the hours before this hour, as a text: first hour of the month, this hour, sum. So a call
+-- reads the counts of this hour. The first call of an hour also reads the counts of the hours since the last sum. If there is
+-- no sum, because the last one is older than MONTH_KEPT seconds, a call reads up to 31 days.
 local function month_tokens(first, next)
   local this = math.floor(now / HOUR)
-  if this >= next then first = next end -- the clock of the node that has computed the hours is behind
+  if this >= next then first = next end -- the clock of the node that has computed first and next is behind
   local from, sum = first, 0
   local month, hour, tokens = string.match(redis.call('GET', month_key()) or '', '^(%d+) (%d+) (%d+)$')
   if tonumber(month) == first and tonumber(hour) <= this then from, sum = tonumber(hour), tonumber(tokens) end
