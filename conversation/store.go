@@ -45,6 +45,8 @@ type Nodes interface {
 	// each wake-up, the store calls notify with the session's id, from any goroutine; notify must not block. The id ""
 	// means that any session may have changed, because the connection to the store was lost for a while.
 	Join(ctx context.Context, notify func(sessionID string)) error
+	// Timeout returns the longest duration of a call to the store.
+	Timeout() time.Duration
 	// Follow subscribes this node to a session's wake-ups for FollowLease, and then returns the session.
 	Follow(ctx context.Context, owner Owner, sessionID string) (Session, error)
 	// Poll returns the current state of each followed session, in the same order, and follows these sessions for

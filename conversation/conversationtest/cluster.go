@@ -26,6 +26,8 @@ type Cluster struct {
 	silent  bool                              // guarded by mu; whether wake-ups are dropped
 	turns   map[string]conversation.TurnKey   // guarded by mu; the newest turn, by session
 	Queued  chan string                       // the content of each send that was queued
+
+	CallTimeout time.Duration // the result of Nodes.Timeout; set it before Start
 }
 
 // NewCluster returns a cluster without nodes.
@@ -173,6 +175,9 @@ func (m *member) StopReply(ctx context.Context, owner conversation.Owner, sessio
 	}
 	return found, err
 }
+
+// Timeout implements conversation.Nodes.
+func (m *member) Timeout() time.Duration { return m.cluster.CallTimeout }
 
 // ResumeTurn implements conversation.Nodes.
 func (m *member) ResumeTurn(_ context.Context, _ conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {

@@ -10,8 +10,15 @@ import (
 )
 
 // endTimeout is the longest wait of a caller for the store to accept the ending. 2 s is enough, because clients retry
-// after a 503. The store's own timeouts are longer.
+// after a 503. If several nodes share a store whose calls may take longer, that time is the longest wait.
 const endTimeout = 2 * time.Second
+
+func (o *Options) endTimeout() time.Duration {
+	if o.Nodes == nil {
+		return endTimeout
+	}
+	return max(endTimeout, o.Nodes.Timeout())
+}
 
 // decision is the store's response to the ending of a turn.
 type decision int
@@ -30,7 +37,7 @@ const (
 func (t *Turn) end(offered conversation.Message, timing conversation.Timing) {
 	key, log := t.begun.Key, t.turns.options.Log
 	t.turns.journal.Remove(key) // before EndTurn, so that no late batch brings the text back after the store has deleted it
-	timeout := time.AfterFunc(endTimeout, func() { close(t.late) })
+	timeout := time.AfterFunc(t.turns.options.endTimeout(), func() { close(t.late) })
 	defer timeout.Stop()
 	const first, longest = 10 * time.Millisecond, time.Second
 	for wait := first; t.decision == undecided; wait = min(2*wait, longest) {

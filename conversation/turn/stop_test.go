@@ -227,6 +227,24 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 	})
 }
 
+func TestEnding_StoreWithLongTimeout_CallerWaitsAsLong(t *testing.T) {
+	for timeout, wait := range map[time.Duration]time.Duration{time.Second: 2 * time.Second, 10 * time.Second: 10 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			model, store, cluster := conversationtest.NewDirected(), &faulty{}, conversationtest.NewCluster(t)
+			cluster.CallTimeout = timeout
+			n := cluster.Start(model, func(o *service.Options) { store.Store, o.Store = o.Store, store })
+			sent := n.Begun(n.NewSession(), "hello")
+			store.failing.Store(true)
+			began := time.Now()
+			model.Next(t).End()
+			if _, err := sent.Wait(t.Context()); !errors.Is(err, conversation.ErrUnavailable) || time.Since(began) != wait {
+				t.Errorf("with a timeout of %v, the caller got %v after %v, want %v", timeout, err, time.Since(began), wait)
+			}
+			store.failing.Store(false)
+		})
+	}
+}
+
 // The subtests cover each decision that the store may take without this node.
 func TestEnding_DecidedElsewhere_ShownAsStored(t *testing.T) {
 	for name, test := range map[string]struct {

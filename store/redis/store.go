@@ -66,6 +66,9 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	return s, nil
 }
 
+// Timeout implements conversation.Nodes.
+func (s *Store) Timeout() time.Duration { return s.timeout }
+
 // Close ends the membership of this process among the nodes, if it has joined, and closes the connections. Later calls fail.
 func (s *Store) Close() error {
 	s.leave()
