@@ -10,7 +10,7 @@
 //	recover          turns a panic into a 500
 //	admitConnection  refuses the request if the server or the client has too many connections (503)
 //	handle           writes the handler's value or error as JSON
-//	authorised       finds the principal of the key; an invalid key gets 401 or, from the 31st failure a minute of one address, 429
+//	authorised       finds the key's principal; an invalid key gets 401, or 429 after 30 failures of the address in a minute
 //	admit            counts the request against the limits (429); authorised then checks the scope (403)
 //	strict           refuses unknown or repeated query parameters, and repeated headers (400)
 //	handler          decodes the body, calls the conversation service, and returns a value or an error

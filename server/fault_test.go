@@ -213,7 +213,7 @@ func (x *faultTest) requests() []struct {
 }
 
 // request makes a request during the fault and checks the status: 200 for /healthz, below 500 if the fault is harmless, otherwise
-// 503. If refuses is set, 503 is right too.
+// 503. During a harmless fault with the flag refuses, 503 is right too.
 func (x *faultTest) request(method, path string, body any) {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()

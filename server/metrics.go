@@ -171,7 +171,8 @@ func (r *routeMetrics) count(status int) {
 	(*counter).Inc()
 }
 
-// Model wraps model to count its calls. The wrapper costs one closure per call and one comparison per delta.
+// Model wraps model to count its calls and to measure the time to the first text. The wrapper costs one closure per call and one
+// comparison per delta.
 func (m *Metrics) Model(model stream.Model) stream.Model { return countedModel{model, m} }
 
 type countedModel struct {

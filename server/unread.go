@@ -24,7 +24,7 @@ const (
 	// maxPages is the number of pages of a list that the server builds at the same time for one account and mode. A page
 	// occupies several times its size while it is built, up to some 10 MB. Eight keep all cores of usual machines busy.
 	maxPages = 8
-	// pageWait is the longest wait for other pages of the account. A page is built in milliseconds.
+	// pageWait is the longest time that a request for a page waits for other pages. A page is built in milliseconds.
 	pageWait = 5 * time.Second
 	// pageGroups is the number of groups of accounts. The accounts of a group share maxPages. With more groups, two busy
 	// accounts share a group more rarely. With fewer groups, the pages of all accounts together need less memory.

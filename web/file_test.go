@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-func TestAcceptsGzip_TrueIfWeightAtLeastThatOfPlain(t *testing.T) {
+func TestAcceptsGzip_ComparesWeightsOfGzipAndPlain(t *testing.T) {
 	for accept, want := range map[string]bool{
 		"":                                false,
 		"gzip":                            true,

@@ -138,7 +138,8 @@ func TestPlan_LargeNewMessage_HistorySummarisedFirst(t *testing.T) {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i), Tokens: 50, Answers: i%2 == 1})
 	}
 	p := Plan(in)
-	if len(p.SummariseFirst) != 1 || p.SummariseFirst[0].To != 36 { // the new message takes 2,000 and a summary 750, so 250 tokens are left: two exchanges
+	// The budget is 3,000 tokens: 2,000 for the new message, 750 for a summary, and 250 for two exchanges.
+	if len(p.SummariseFirst) != 1 || p.SummariseFirst[0].To != 36 {
 		t.Fatalf("the batches to summarise first are %v", p.SummariseFirst)
 	}
 	in.Summary = Summary{Tokens: 750, Last: "035", Count: 36}

@@ -71,7 +71,8 @@ func (c *connection) pinged() bool {
 	return true
 }
 
-// readMessage waits for a message and returns it. If the message is not complete after messageTimeout, it closes the connection.
+// readMessage waits for a message and returns it. If the message has begun but is not complete within messageTimeout, it closes
+// the connection.
 func (c *connection) readMessage() (websocket.MessageType, []byte, error) {
 	kind, message, err := c.ws.Reader(context.Background()) // closing the connection ends the read
 	if err != nil {

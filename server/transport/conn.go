@@ -65,12 +65,12 @@ func (c *conn) cut() {
 	_ = c.Close()
 }
 
-// SetReadDeadline implements net.Conn. On a connection with a refusal, no deadline is later than expires.
+// SetReadDeadline implements net.Conn. If requests on the connection are refused, no deadline is later than expires.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(c.bounded(t))
 }
 
-// SetWriteDeadline implements net.Conn. On a connection with a refusal, no deadline is later than expires.
+// SetWriteDeadline implements net.Conn. If requests on the connection are refused, no deadline is later than expires.
 func (c *conn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(c.bounded(t))
 }

@@ -56,12 +56,12 @@
 // # Nodes
 //
 // A process gets a new node id each time it starts. A node sends a heartbeat every second. It counts as dead after 3 s without a
-// heartbeat: a slow second kills no node, and the turns of a dead node end within 5 s. The set n:<node>:live names a node's
-// turns. Every node ends the turns of dead nodes (EndOrphans), and the scripts end each turn once. After an outage of Redis, or
-// after a jump of the server's clock, a node sees all other nodes as dead. So it ends no turns of others for the next 3 s. A node
-// may die before its first heartbeat. Then other nodes find its turn when they poll the session or wait in the session's queue.
-// Every 2 s, a node also compares its own live turns with those in the store, because a fail-over may have lost the end of a
-// turn.
+// heartbeat: a node that misses one heartbeat is not dead, and the turns of a dead node end within 5 s. The set n:<node>:live
+// names a node's turns. Every node ends the turns of dead nodes (EndOrphans), and the scripts end each turn once. After an outage
+// of Redis, or after a jump of the server's clock, a node sees all other nodes as dead. So it ends no turns of other nodes for
+// the next 3 s. A node may die before its first heartbeat. Then other nodes find its turn when they poll the session or wait in
+// the session's queue. Every 2 s, a node also compares its own live turns with those in the store, because a fail-over may have
+// lost the end of a turn.
 //
 // # Wake-ups and polling
 //

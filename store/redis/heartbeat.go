@@ -10,9 +10,9 @@ var heartbeatScript = newScript("heartbeat", idempotent)
 const (
 	// heartbeatInterval is the interval of a node's heartbeats.
 	heartbeatInterval = time.Second
-	// A node is dead after deadAfter without a heartbeat, and other nodes end its turns. deadAfter is three heartbeats: one slow
-	// second kills no node, and an orphan is ended within 5 s. After an outage of Redis, a node sees all other nodes as dead. So
-	// it ends no turns of others for another deadAfter.
+	// A node is dead after deadAfter without a heartbeat, and other nodes end its turns. deadAfter is three heartbeats: a node
+	// that misses one heartbeat is not dead, and an orphan is ended within 5 s. After an outage of Redis, a node sees all other
+	// nodes as dead. So it ends no turns of other nodes for another deadAfter.
 	deadAfter = 3 * time.Second
 )
 

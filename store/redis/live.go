@@ -27,7 +27,8 @@ type liveTurns struct {
 // One round trip removes staleAtOnce members at most.
 const staleAtOnce = 64
 
-// liveTurns remembers a removed member for removedFor. A node notices a fail-over much sooner.
+// liveTurns remembers a removed member for removedFor, because a fail-over may lose the end of its turn. The node notices the
+// fail-over much sooner.
 const removedFor = time.Minute
 
 // beginning returns the commands to send in the same round trip as a script that may begin a turn. They add the turn's member to

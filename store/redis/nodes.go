@@ -24,9 +24,9 @@ type membership struct {
 	notify         func(sessionID string) // nil before Join
 	began          time.Time              // when the first heartbeat succeeded
 	heard          time.Time              // when the last heartbeat succeeded
-	ahead          time.Duration          // the server's Unix time at heard, minus the time since began
+	ahead          time.Duration          // the server's Unix time at began, computed at heard; it changes if that clock jumps
 	lost           bool                   // a heartbeat has failed since heard
-	endOrphansFrom time.Time              // before this time, this node ends no turns of others
+	endOrphansFrom time.Time              // before this time, this node ends no turns of other nodes
 	reclaimAt      time.Time              // time of the next Store.reclaim
 	present        []string               // all nodes at heard, dead nodes included
 	dead           []string               // nodes with no heartbeat for deadAfter before heard

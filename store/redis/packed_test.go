@@ -243,7 +243,7 @@ func TestUsage_ManyUnpackedDays_PackedAFewAtATime(t *testing.T) {
 		do             func()
 		hashes, packed int
 	}{
-		{"a count that is not its day's first", func() { c.count(c.hour()-1, map[usage.Field]int64{8: 1}) }, 50, 0},
+		{"a later count of a day", func() { c.count(c.hour()-1, map[usage.Field]int64{8: 1}) }, 50, 0},
 		{"the first count of a day", func() { c.count(c.hour()+24, map[usage.Field]int64{8: 1}) }, 47, 4},
 		{"a report of two days", func() { c.check(all-24*50, all-24*48) }, 45, 6},
 		{"a report of all days", func() { c.check(0, all) }, 13, 38},

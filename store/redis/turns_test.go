@@ -205,7 +205,7 @@ func TestResumeTurn_TurnNotBegun_NeverBegins(t *testing.T) {
 	_, err := s.ResumeTurn(t.Context(), owner, lost)
 	wantError(t, "ResumeTurn of a queued turn", err, conversation.ErrMessageNotFound)
 	end(t, s, running.Key)
-	next := begin(t, s, owner, aTurn(session.ID, "next")) // possible because the session is not granted to the void waiter
+	next := begin(t, s, owner, aTurn(session.ID, "next")) // succeeds: the session is not granted to the waiter of lost
 	end(t, s, next.Key)
 	_, err = s.BeginTurn(t.Context(), owner, lost) // as if the first BeginTurn of this waiter arrived late
 	wantError(t, "BeginTurn with a void waiter", err, conversation.ErrUnavailable)

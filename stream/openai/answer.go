@@ -79,8 +79,8 @@ func (a *answer) readEvents() error {
 
 var errTooLarge = errors.New("over the bound")
 
-// line returns the next line without its line end. The slice is valid until the next call. If line also returns an error,
-// the slice is the last line of the body, and may be incomplete.
+// line returns the next line without its line end. The slice is valid until the next call. With errTooLarge, the slice is
+// nil. With any other error, the slice is the last line of the body, and may be incomplete.
 func (a *answer) line() ([]byte, error) {
 	line, err := a.reader.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {

@@ -19,7 +19,8 @@ func (c fixedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(c.body)), Request: r}, nil
 }
 
-// answerOf returns a response with n tokens, in the form of that server's capture. Every tenth token has escape sequences.
+// answerOf returns a response with n tokens. Their events are copies of an event that the real server has sent. Every tenth
+// token has escape sequences.
 func answerOf(t testing.TB, server string, n int) []byte {
 	var token string
 	for _, line := range load(t, server+"/04-stream-usage.txt").lines() {

@@ -85,8 +85,9 @@ func (m *Model) open(ctx context.Context, request openai.ChatCompletionRequest) 
 	})
 }
 
-// send sends a request and returns the uncompressed body of the response. call must send the request with the library's
-// client. If the status is 200, the library gets an empty body, so send ignores the result of call.
+// send sends a request and returns the uncompressed body of the response. call must send the request with the given client
+// of the library go-openai. This package parses a response with status 200 itself: the library gets an empty body, and send
+// ignores the result of call.
 func send(config openai.ClientConfig, client *http.Client, call func(*openai.Client) error) (io.ReadCloser, error) {
 	doer := &captureDoer{client: client}
 	config.HTTPClient = doer

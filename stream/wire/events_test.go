@@ -80,7 +80,7 @@ var types = []string{
 	"context.compressed",
 }
 
-func TestAppendFrame_EachEvent_TypeAndItsCursor(t *testing.T) {
+func TestAppendFrame_EachEvent_TypeAndCursor(t *testing.T) {
 	for i, event := range events("x") {
 		var got map[string]any
 		if err := json.Unmarshal(JSON{}.AppendFrame(nil, "session_a", event), &got); err != nil {
