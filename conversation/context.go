@@ -34,11 +34,12 @@ type Context struct {
 	// Summary replaces the session's oldest messages; the zero value means that there is none.
 	Summary Summary
 	// History holds the newest messages, oldest first: as many as fit into the window.Budget of the session's
-	// configuration, and one more.
+	// configuration, and one more. They lack their Metadata, which may be large and is in no prompt.
 	History []Message
 	// Index holds the newest IndexLimit messages, oldest first, without a streaming reply. It is empty unless the
 	// window must choose among them: the policy is priority or semantic, compression is enabled, and the history does
-	// not fit beside the new message.
+	// not fit beside the new message. With the policy priority, it is not empty either if the session has a live reply,
+	// because the text of that reply may fill the window.
 	Index []Indexed
 }
 

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -238,6 +239,39 @@ func TestPreview_LiveReply_JournalledTextCounts(t *testing.T) {
 		_, err = n.Preview(t.Context(), owner, id, conversation.User, ofTokens(20))
 		if overflow, ok := errors.AsType[*conversation.OverflowError](err); !ok || overflow.CurrentTokens != 3+14+44+24+25 {
 			t.Errorf("a message that does not fit beside the live reply: %v", err)
+		}
+		c.End()
+	})
+}
+
+// TestPreview_LiveReplyFillsWindow_PriorityCounts has a history that fits the window until the live reply has its text. The window
+// of 200 tokens has 147 for messages.
+func TestPreview_LiveReplyFillsWindow_PriorityCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := conversationtest.NewDirected()
+		n := conversationtest.Start(t, model)
+		id := n.NewSession(conversation.ContextConfig{MaxTokens: 200, CompressionEnabled: true, RetentionPolicy: conversation.Priority})
+		for _, metadata := range []string{`{"priority":"high"}`, ""} {
+			m := conversationtest.Message(id, ofTokens(20))
+			if metadata != "" {
+				m.Metadata = json.RawMessage(metadata)
+			}
+			replied := n.Later(m)
+			c := model.Next(t)
+			c.Write("yes!")
+			c.End()
+			conversationtest.Within(t, "the reply", replied)
+		}
+		n.Begun(id, "live")
+		c := model.Next(t)
+		c.Write(ofTokens(80))
+		time.Sleep(time.Second) // journalled
+		p, err := n.Preview(t.Context(), owner, id, conversation.User, ofTokens(5))
+		if err != nil || len(p.Messages) != 7 {
+			t.Fatalf("the preview is %+v %v", p, err)
+		}
+		if first, third := p.Messages[0], p.Messages[2]; first.Decision != "kept" || first.Reason != "its priority" || third.Decision != "dropped" {
+			t.Errorf("the message of high priority is %+v, the next %+v", first, third)
 		}
 		c.End()
 	})
