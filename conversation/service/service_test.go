@@ -277,6 +277,24 @@ func TestPreview_LiveReplyFillsWindow_PriorityCounts(t *testing.T) {
 	})
 }
 
+// TestPreview_ManyBytes_OlderMessagesDropped has 9 MiB of metadata in a window that holds all messages. The history of the context
+// then lacks the oldest exchange.
+func TestPreview_ManyBytes_OlderMessagesDropped(t *testing.T) {
+	for policy, compression := range map[conversation.RetentionPolicy]bool{conversation.FIFO: false, conversation.Priority: true, conversation.Semantic: false} {
+		n := conversationtest.Start(t, conversationtest.Echo)
+		id := n.NewSession(conversation.ContextConfig{MaxTokens: 1_000_000, CompressionEnabled: compression, RetentionPolicy: policy})
+		for range 9 {
+			m := conversationtest.Message(id, "x")
+			m.Metadata = json.RawMessage(`{"a":"` + strings.Repeat("b", 1<<20) + `"}`)
+			conversationtest.Within(t, "the reply", n.Later(m))
+		}
+		p, err := n.Preview(t.Context(), owner, id, conversation.User, "x")
+		if err != nil || p.Context.Kept.Count != 17 || p.Context.Dropped.Count != 2 {
+			t.Errorf("policy %s: the report is %+v %v, want 17 messages kept and 2 dropped", policy, p.Context, err)
+		}
+	}
+}
+
 func TestExpiry_ActiveSession_GoneAfter24h(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := conversationtest.Start(t, conversationtest.Echo)

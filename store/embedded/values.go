@@ -74,6 +74,15 @@ func readForPrompt(value []byte, sessionID, id string) (conversation.Message, er
 	return readMessageBy(record.ReadForPrompt, value, sessionID, id)
 }
 
+// recordBytes returns the size of the record in the value of a message. For a value of schema 2, it returns the value's size.
+func recordBytes(value []byte) int {
+	if isOld(value) {
+		return len(value)
+	}
+	_, size := binary.Varint(value[1:])
+	return len(value) - 1 - size
+}
+
 // readMessageBy decodes a value of this schema; read decodes its record.
 func readMessageBy(read func([]byte, *conversation.Message) error, value []byte, sessionID, id string) (conversation.Message, error) {
 	created, size := binary.Varint(value[1:])

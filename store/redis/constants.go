@@ -44,8 +44,8 @@ const (
 	// An operation that adds an audit entry removes up to auditPurgedAtOnce old entries, so old entries do not pile up.
 	auditPurgedAtOnce = 10
 	// A script that reads the history reads the newest historyFirstRead messages first, because many sessions have no more. Then
-	// it reads historyRead messages at a time.
-	historyFirstRead, historyRead = 16, 128
+	// it reads historyRead messages at a time, which have up to 2 MB.
+	historyFirstRead, historyRead = 16, 32
 	// In a number in a record, each byte except the last has this bit (binary.AppendUvarint).
 	uvarintMore = 1 << 7
 	// The first operation of a day that counts usage packs up to daysPackedByCount of the last daysSearched days. A usage report
@@ -96,6 +96,7 @@ func constants() []constant {
 		{"REPLY_SHARE", 4096 / window.ReplyRoom(4096)}, // the reply room is the window divided by REPLY_SHARE
 		{"MAX_REPLY_ROOM", window.ReplyRoom(math.MaxInt)},
 		{"INDEX_LIMIT", conversation.IndexLimit},
+		{"HISTORY_BYTES", conversation.HistoryBytes},
 		{"HISTORY_FIRST_READ", historyFirstRead},
 		{"HISTORY_READ", historyRead},
 		{"RECORD_VERSION", record.Version},

@@ -16,6 +16,7 @@ func contextTests() []test {
 	return []test{
 		{"Context equals the context of BeginTurn", contextOfTurn},
 		{"history of a context lacks metadata", contextLacksMetadata},
+		{"history of a context is bounded in bytes", contextBounded},
 		{"live reply has its journalled text", contextOfLive},
 		{"live reply makes a priority context have an index", indexOfLive},
 		{"index is returned only if a policy must choose", indexWhereNeeded},
@@ -85,6 +86,25 @@ func contextLacksMetadata(t *testing.T, s *subject) {
 		same(t, "the history of Context", s.context(t, session.ID, 1).History, want)
 		same(t, "the history of BeginTurn", s.begin(t, question(session.ID, "question")).History, want)
 	}
+}
+
+// contextBounded reads contexts whose messages all fit the window, and have 10 MiB. With the metadata of the 8 newest questions,
+// the history exceeds conversation.HistoryBytes.
+func contextBounded(t *testing.T, s *subject) {
+	asked := plain()
+	asked.Context = conversation.ContextConfig{MaxTokens: 1_000_000, CompressionEnabled: true, RetentionPolicy: conversation.FIFO}
+	session := s.create(t, asked)
+	turn := func() conversation.NewTurn {
+		x := question(session.ID, "hello")
+		x.Metadata = json.RawMessage(`{"a":"` + strings.Repeat("b", 1<<20-8) + `"}`)
+		return x
+	}
+	for range 10 {
+		s.end(t, s.begin(t, turn()).Key, answer("an answer"))
+	}
+	want := ids(s.history(t, session.ID)[4:])
+	same(t, "the history of Context", ids(s.context(t, session.ID, 1).History), want)
+	same(t, "the history of BeginTurn", ids(s.begin(t, turn()).History), want)
 }
 
 // indexOfLive reads a context whose history fits. But its live reply may fill the window, and the priorities are in the index.
