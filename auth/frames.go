@@ -42,7 +42,13 @@ type SocketFrames struct {
 	key    usedKey
 	meter  *frameMeter
 	limit  int
+	share  int           // the part of limit that this socket may use
+	own    *limit.Window // the frames of this socket, if share is less than limit; only the socket's reader uses it
 }
+
+// sessionShare divides the limit of a key into the share of a socket that may access only one session: usually the page of one
+// end user. So an end user cannot use up the frames of all others.
+const sessionShare = 10
 
 // Open returns a SocketFrames for a socket of the principal. The caller must call Close when the socket has ended.
 func (f *Frames) Open(p Principal) *SocketFrames {
@@ -55,7 +61,11 @@ func (f *Frames) Open(p Principal) *SocketFrames {
 		f.meters[key] = m
 	}
 	m.sockets++
-	return &SocketFrames{frames: f, key: key, meter: m, limit: f.limits.Admission(p).Limits.FramesPerMinute}
+	s := &SocketFrames{frames: f, key: key, meter: m, limit: f.limits.Admission(p).Limits.FramesPerMinute}
+	if p.SessionID != "" {
+		s.share, s.own = max(1, s.limit/sessionShare), new(limit.Window)
+	}
+	return s
 }
 
 // Close ends the count of the socket. When the last socket of a key has closed, the unused frames of the key's lease stay
@@ -68,11 +78,16 @@ func (s *SocketFrames) Close() {
 	}
 }
 
-// Take counts a frame. If the limit is reached, it returns a [*LimitError]. It asks the store only for a new lease. If the
+// Take counts a frame. Only one goroutine may call it. If the limit is reached, it returns a [*LimitError]. It asks the store only for a new lease. If the
 // store cannot be reached, Take counts locally: each node then admits about the limit (limit.FrameMeter.Alone).
 func (s *SocketFrames) Take() error {
 	if s.limit == 0 {
 		return nil
+	}
+	if s.own != nil {
+		if wait := s.own.Lease(time.Now(), limit.FrameTake{Limit: s.share, Want: 1}).Wait; wait > 0 {
+			return refusedFrame(s.share, wait)
+		}
 	}
 	m := s.meter
 	m.mu.Lock()
@@ -84,7 +99,12 @@ func (s *SocketFrames) Take() error {
 	if wait == 0 {
 		return nil
 	}
-	return &LimitError{Decision: limit.Decide(limit.Status{By: limit.ByFrames, Limit: s.limit, Used: s.limit, Wait: wait})}
+	return refusedFrame(s.limit, wait)
+}
+
+// refusedFrame returns the error for a frame that does not fit the limit for the next wait seconds.
+func refusedFrame(most, wait int) error {
+	return &LimitError{Decision: limit.Decide(limit.Status{By: limit.ByFrames, Limit: most, Used: most, Wait: wait})}
 }
 
 // lease asks the store for a lease, and returns it with the time just before the store was asked. The caller must hold meter.mu.

@@ -37,6 +37,25 @@ func taken(t *testing.T, s *SocketFrames, n int) (ok int) {
 	return ok
 }
 
+// TestFrames_SocketOfOneSession_GetsTenthOfLimit floods a socket that may access one session. Other sockets of the key must have the
+// rest of the limit.
+func TestFrames_SocketOfOneSession_GetsTenthOfLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		frames := NewKeys(&fakeStore{}, Options{}).NewFrames(NewLimits(limit.DefaultTiers()))
+		user := frames.Open(Principal{KeyID: "key_1", Tier: limit.Free, SessionID: "session_0123456789abcdef"})
+		other := frames.Open(Principal{KeyID: "key_1", Tier: limit.Free})
+		for range 2 {
+			if n := taken(t, user, 5_000); n != 120 {
+				t.Errorf("%d frames of the socket were admitted, want 120", n)
+			}
+			if n := taken(t, other, 5_000); n != 1_080 {
+				t.Errorf("%d frames of another socket were admitted, want 1,080", n)
+			}
+			time.Sleep(time.Minute + time.Second)
+		}
+	})
+}
+
 // TestFrames_Flood_FewLeases sends 100,000 frames at once, and then 100,000 a second for two minutes.
 func TestFrames_Flood_FewLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

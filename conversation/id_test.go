@@ -21,6 +21,20 @@ func TestNewID_ClockStandsOrGoesBack_SortsAfterLast(t *testing.T) {
 	})
 }
 
+func TestOldestSession_RandomTimes_BeforeEverySessionThatExists(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		created := Time(rapid.Int64Range(0, 1<<41).Draw(t, "created"))
+		id := NewID(SessionPrefix, created, "")
+		expires := created.Add(Lifetime)
+		if oldest := OldestSession(expires - 1); oldest > id {
+			t.Errorf("1 ms before the expiry, the oldest session is %s, want one before %s", oldest, id)
+		}
+		if oldest := OldestSession(expires); oldest <= id {
+			t.Errorf("at the expiry, the oldest session is %s, want one after %s", oldest, id)
+		}
+	})
+}
+
 func TestValidID_WrongPrefixLengthOrCharacter_False(t *testing.T) {
 	for _, test := range []struct {
 		id   string

@@ -94,6 +94,7 @@ func (s *Server) admit(c *gin.Context, p auth.Principal, h handler) (any, error)
 	ctx := auth.WithAdmission(c.Request.Context(), admission)
 	c.Request = c.Request.WithContext(ctx)
 	c.Set(keyPrincipal, p)
+	countForNamed(c)
 	value, err := h(c)
 	if admission.Pending() && !errors.Is(err, auth.ErrInvalidToken) && !errors.Is(err, conversation.ErrUnavailable) {
 		if refused := s.Keys.Admit(ctx); refused != nil {

@@ -79,8 +79,18 @@ func sessionID(c *gin.Context) (string, error) {
 	if !conversation.ValidID(conversation.SessionPrefix, id) || !principal(c).MayAccess(id) {
 		return "", conversation.ErrSessionNotFound
 	}
-	countFor(c, id)
 	return id, nil
+}
+
+// countForNamed makes the request also count for the user whose session the path names, or whom the query of a list of sessions
+// names. It is called before the request is checked. Otherwise, one user could use up the account's limit with invalid requests.
+func countForNamed(c *gin.Context) {
+	if id := c.Param("sessionId"); conversation.ValidID(conversation.SessionPrefix, id) && principal(c).MayAccess(id) {
+		countFor(c, id)
+	}
+	if id := c.Query("userId"); c.FullPath() == "/v1/sessions" && conversation.ValidID(conversation.UserPrefix, id) {
+		countFor(c, id)
+	}
 }
 
 // countFor makes the request also count for a user. id is the id of the user or of one of the user's sessions, and must be

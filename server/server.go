@@ -117,7 +117,7 @@ func (s *Server) route() {
 		{"GET", "/v1/sessions/:sessionId/messages/:messageId/stream", auth.ReadMessages, []string{"format"}, s.streamMessage},
 		{"POST", "/v1/sessions/:sessionId/context", auth.ReadMessages, nil, s.previewContext},
 		{"POST", "/v1/stream/tickets", auth.ReadMessages, nil, s.issueTicket},
-		{"GET", "/v1/analytics/metrics", auth.ReadAnalytics, []string{"startDate", "endDate", "granularity"}, s.getMetrics},
+		{"GET", "/v1/analytics/metrics", auth.ReadAnalytics, []string{"startDate", "endDate", "granularity"}, s.page(s.getMetrics)},
 		{"GET", "/v1/analytics/usage", auth.ReadAnalytics, []string{"userId"}, s.getUsage},
 		{"POST", "/v1/keys", auth.Admin, nil, s.createKey},
 		{"GET", "/v1/keys", auth.Admin, []string{"limit", "cursor"}, s.listKeys},

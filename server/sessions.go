@@ -26,10 +26,11 @@ func (s *Server) createSession(c *gin.Context) (any, error) {
 		return nil, api.Invalid("userId", api.Required)
 	case !conversation.ValidID(conversation.UserPrefix, *body.UserID):
 		return nil, api.Invalid("userId", mustBeID(conversation.UserPrefix))
-	case !api.ValidMetadata(body.Metadata):
+	}
+	countFor(c, *body.UserID) // also if the rest of the body is invalid
+	if !api.ValidMetadata(body.Metadata) {
 		return nil, api.Invalid("metadata", api.WrongMetadata)
 	}
-	countFor(c, *body.UserID)
 	config, err := body.ContextConfig.check()
 	if err != nil {
 		return nil, err
@@ -185,9 +186,6 @@ func (s *Server) listSessions(c *gin.Context) (any, error) {
 	user, err := queryID(c, "userId", conversation.UserPrefix)
 	if err != nil {
 		return nil, err
-	}
-	if user != "" {
-		countFor(c, user)
 	}
 	found, err := s.Conversation.Store.Sessions(c.Request.Context(), api.Owner(principal(c)), conversation.SessionQuery{
 		UserID: user, Before: before, Limit: limit,

@@ -14,6 +14,30 @@ func onBothStores(t *testing.T, test func(t *testing.T, url string)) {
 
 const greedyUser, otherUser = "user_greedy0000000000", "user_other00000000000"
 
+// TestUsers_InvalidRequests_CountForUser makes invalid requests that name a user.
+func TestUsers_InvalidRequests_CountForUser(t *testing.T) {
+	onBothStores(t, func(t *testing.T, url string) {
+		p := startOn(t, url, echo, withTiers(t, `{"pro":{"userRequestsPerMinute":5}}`))
+		session := p.must("POST", "/v1/sessions", map[string]any{"userId": greedyUser})["sessionId"].(string)
+		for i, r := range []struct {
+			method, path string
+			body         any
+		}{
+			{"GET", "/v1/sessions/" + session + "?unknown=1", nil},
+			{"GET", "/v1/sessions?limit=0&userId=" + greedyUser, nil},
+			{"POST", "/v1/sessions", map[string]any{"userId": greedyUser, "metadata": 1}},
+			{"POST", "/v1/sessions/" + session + "/messages", map[string]any{"content": ""}},
+		} {
+			if a := p.call(r.method, r.path, r.body); a.status != 400 {
+				t.Errorf("invalid request %d: %d %s", i, a.status, a.raw)
+			}
+		}
+		if a := p.call("GET", "/v1/sessions/"+session, nil); a.status != 429 {
+			t.Errorf("the sixth request of the user: %d %s", a.status, a.raw)
+		}
+	})
+}
+
 // TestUsers_OneUserFloods_OtherUserServed makes 310 list calls for one user of an account. Without the limits of users, the
 // next send of another user would get 429.
 func TestUsers_OneUserFloods_OtherUserServed(t *testing.T) {

@@ -2,7 +2,6 @@ package socket
 
 import (
 	"context"
-	"net"
 	"sync"
 	"time"
 
@@ -53,8 +52,8 @@ type connection struct {
 	id        string // of the connection
 	dialect   dialect
 	ws        *websocket.Conn
-	transport net.Conn // the network connection of ws
-	writer    func()   // c.write; stored here, because each use of c.write as a value allocates
+	transport *boundedConn // the network connection of ws
+	writer    func()       // c.write; stored here, because each use of c.write as a value allocates
 	pingTimer *time.Timer
 	frames    *auth.SocketFrames
 	ctx       context.Context // done when the connection has ended; not used for reads and writes
@@ -117,7 +116,7 @@ func newConnection(r *Registry, h Handshake, speaks dialect) *connection {
 }
 
 // start runs the connection in a goroutine of its own.
-func (c *connection) start(ws *websocket.Conn, transport net.Conn) {
+func (c *connection) start(ws *websocket.Conn, transport *boundedConn) {
 	c.ws, c.transport, c.frames = ws, transport, c.registry.Frames.Open(c.Principal)
 	refused := c.registry.add(c)
 	go func() {

@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"strconv"
@@ -91,6 +92,48 @@ func TestFrames_FloodOfOneKey_1200AMinuteServed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFrames_FloodOfPongs_CountsAsFrames sends pongs that answer no ping. Afterwards, the server must refuse a frame.
+func TestFrames_FloodOfPongs_CountsAsFrames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newHost(t, nil).dialRaw()
+		s.next()
+		go func() {
+			for range 1_200 {
+				if s.write(opPong, nil) != nil {
+					return
+				}
+			}
+			_ = s.write(opText, []byte(`{"type":"ping"}`))
+		}()
+		if f := s.next(); !strings.Contains(f, "framesPerMinute") {
+			t.Errorf("after 1,200 pongs, a frame gets %s", f)
+		}
+	})
+}
+
+// TestRead_EndlessEmptyFragments_SocketCut sends empty fragments of one message. They must not occupy the server for
+// messageTimeout.
+func TestRead_EndlessEmptyFragments_SocketCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newHost(t, nil).dialRaw()
+		s.next()
+		fragments := make(chan int)
+		go func() {
+			sent, fragment := 0, bytes.Repeat([]byte{0, 0x80, 0, 0, 0, 0}, 1000)
+			_, err := s.conn.Write([]byte{opText, 0x80, 0, 0, 0, 0})
+			for ; err == nil && sent < 2_000_000; sent += 1000 {
+				_, err = s.conn.Write(fragment)
+			}
+			fragments <- sent
+		}()
+		s.closed()
+		_ = s.conn.Close()
+		if sent := <-fragments; sent > 1_000_000 {
+			t.Errorf("the socket was cut after %d empty fragments, want less than a million", sent)
+		}
+	})
 }
 
 // TestFrames_FloodOfPings_Slowed sends WebSocket pings for a minute. The server must answer each ping that it reads, but read

@@ -62,8 +62,8 @@ func (c *connection) read() {
 	}
 }
 
-// pinged counts a WebSocket ping of the client as a frame. Above the limit, the reader pauses before it answers. pinged returns
-// true, so every ping gets its pong.
+// pinged counts a WebSocket ping or pong of the client as a frame. Above the limit, the reader pauses. pinged returns true, so
+// every ping gets its pong.
 func (c *connection) pinged() bool {
 	if c.frames.Take() != nil {
 		time.Sleep(refusalPause)
@@ -84,6 +84,8 @@ func (c *connection) readMessage() (websocket.MessageType, []byte, error) {
 		c.overdue.Reset(messageTimeout)
 	}
 	defer c.overdue.Stop()
+	c.transport.begin()
+	defer c.transport.end()
 	frame, err := io.ReadAll(message)
 	return kind, frame, err
 }

@@ -97,6 +97,7 @@ func (r *Registry) Upgrade(w http.ResponseWriter, request *http.Request, h Hands
 		InsecureSkipVerify: true, // CheckHandshake has checked the origin
 		CompressionMode:    websocket.CompressionDisabled,
 		OnPingReceived:     func(context.Context, []byte) bool { return c.pinged() },
+		OnPongReceived:     func(context.Context, []byte) { c.pinged() },
 	})
 	if err != nil {
 		r.Log.Debug("handshake failed", "requestId", h.RequestID, "error", err)

@@ -116,3 +116,27 @@ func expire(t *testing.T, s *Store, session conversation.Session) {
 			w.put(expiryBucket, expiryKey(stored.ExpiresAt, at), nil), w.putSession(at, &stored))
 	}))
 }
+
+// TestSessions_ExpiredNotRemoved_NotRead damages an expired session that RemoveExpired has not removed yet. A list that read the
+// session would fail.
+func TestSessions_ExpiredNotRemoved_NotRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, newPath(t))
+		expired := newSession(t, s)
+		time.Sleep(time.Minute)
+		session := newSession(t, s)
+		_, err := update(t.Context(), s, func(w *writing) (struct{}, error) {
+			return struct{}{}, w.put(sessionsBucket, ref{somebody, expired.ID}.key(), []byte{0xFF})
+		})
+		must(t, err)
+		time.Sleep(conversation.Lifetime - time.Minute)
+		for _, query := range []conversation.SessionQuery{{Limit: 1}, {Limit: 2}, {Limit: 2, UserID: session.UserID}} {
+			page, err := s.Sessions(t.Context(), somebody, query)
+			must(t, err)
+			if diff := cmp.Diff(conversation.SessionPage{Sessions: []conversation.Session{session}}, page); diff != "" {
+				t.Errorf("the page for %+v (-want +got):\n%s", query, diff)
+			}
+		}
+	})
+}

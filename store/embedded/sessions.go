@@ -72,7 +72,8 @@ func (s *Store) Session(ctx context.Context, owner conversation.Owner, sessionID
 	return session, err
 }
 
-// Sessions implements conversation.Store.
+// Sessions implements conversation.Store. It does not read expired sessions that RemoveExpired has not removed yet, except if
+// their ids ran ahead of the clock (conversation.OldestSession).
 func (s *Store) Sessions(ctx context.Context, owner conversation.Owner, query conversation.SessionQuery) (conversation.SessionPage, error) {
 	var page conversation.SessionPage
 	err := s.view(ctx, func(r *reading) error {
@@ -80,7 +81,8 @@ func (s *Store) Sessions(ctx context.Context, owner conversation.Owner, query co
 		if query.UserID != "" {
 			ids = r.span(usersBucket, userKey(owner, query.UserID))
 		}
-		for id, value, ok := ids.before(query.Before); ok; id, value, ok = ids.prev() {
+		oldest := conversation.OldestSession(r.now)
+		for id, value, ok := ids.before(query.Before); ok && string(id) >= oldest; id, value, ok = ids.prev() {
 			if query.UserID != "" {
 				value = r.bucket(sessionsBucket).Get(ref{owner, string(id)}.key())
 			}

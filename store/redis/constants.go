@@ -32,6 +32,9 @@ const (
 	// One operation removes up to prunedAtOnce expired sessions from the indices. That takes less than a millisecond. An
 	// operation adds one session at most, so expired sessions do not pile up.
 	prunedAtOnce = 100
+	// If ids of expired sessions keep a list of sessions from filling its page, each further script reads up to readAgain ids,
+	// which takes about a millisecond.
+	readAgain = 200
 	// A script removes up to requestsForgottenAtOnce records of idempotency keys, which takes less than a millisecond.
 	requestsForgottenAtOnce = 500
 	// The bytes of sessions are counted by the period in which the sessions expire (lua/lib/stored.lua); storedPeriod is the

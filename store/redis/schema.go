@@ -56,8 +56,8 @@ import (
 //	                             session.
 //	TAG:e:<sid>          hash    the vectors of the session's exchanges, by reply, if the policy is semantic. Expires with the
 //	                             session.
-//	TAG:i                zset    ids of all sessions, with score 0. Readers skip sessions that are gone. Expires with the last
-//	                             session.
+//	TAG:i                zset    ids of all sessions, with score 0. Readers skip sessions that are gone, and
+//	                             Sessions removes the skipped ids. Expires with the last session.
 //	TAG:u:<user>         zset    ids of one user's sessions, like TAG:i
 //	TAG:x                zset    <sid>:<user> by expiry of the session. Expires with the last session. CreateSession, Sessions and
 //	                             Usage remove expired sessions from TAG:i, TAG:u:<user> and TAG:x.

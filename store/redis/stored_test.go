@@ -99,6 +99,10 @@ func commandsOfSessionScripts(t *testing.T, server *redistest.Server, s *Store, 
 	}{
 		{"begin", func() error { turn = liveTurn(t, s, owner); return nil }},
 		{"end", func() error { _, err := s.EndTurn(t.Context(), turn, anAnswer, conversation.Timing{}); return err }},
+		{"list", func() error {
+			_, err := s.Sessions(t.Context(), owner, conversation.SessionQuery{Limit: 5})
+			return err
+		}},
 		{"usage", func() error { _, err := s.Usage(t.Context(), owner, 0, usage.Hour(1<<40)); return err }},
 		{"delete", func() error {
 			_, err := s.run(t.Context(), deleteSessionScript, tag, []string{sessionKey(tag, deleted.SessionID)}, deleted.SessionID)

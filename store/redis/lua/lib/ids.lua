@@ -1,6 +1,16 @@
 -- This library makes ids in the format of conversation.NewID: a prefix, CLOCK_LENGTH digits for the time in milliseconds, and
 -- random characters. The caller passes the random characters, because Redis seeds Lua's random numbers with a constant.
--- Defines: new_id.
+-- Defines: clock_digits, new_id.
+
+-- Returns the digits that encode the time at, in milliseconds. They sort like the times.
+local function clock_digits(at)
+  local text = ''
+  for _ = 1, CLOCK_LENGTH do
+    local digit = at % #DIGITS + 1
+    text, at = string.sub(DIGITS, digit, digit) .. text, math.floor(at / #DIGITS)
+  end
+  return text
+end
 
 -- Returns an id for the time at, in milliseconds. If last, an earlier id, is not nil, the new id sorts after it.
 local function new_id(prefix, at, last, random)
@@ -11,10 +21,5 @@ local function new_id(prefix, at, last, random)
     end
     at = math.max(at, ticks + 1)
   end
-  local text = ''
-  for _ = 1, CLOCK_LENGTH do
-    local digit = at % #DIGITS + 1
-    text, at = string.sub(DIGITS, digit, digit) .. text, math.floor(at / #DIGITS)
-  end
-  return prefix .. text .. random
+  return prefix .. clock_digits(at) .. random
 end
