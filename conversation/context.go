@@ -34,13 +34,21 @@ type Context struct {
 	// Summary replaces the session's oldest messages; the zero value means that there is none.
 	Summary Summary
 	// History holds the newest messages, oldest first: as many as fit into the window.Budget of the session's
-	// configuration, and one more.
+	// configuration and into HistoryBytes, and one more. They lack their Metadata, which may be large and is in no prompt.
 	History []Message
 	// Index holds the newest IndexLimit messages, oldest first, without a streaming reply. It is empty unless the
 	// window must choose among them: the policy is priority or semantic, compression is enabled, and the history does
-	// not fit beside the new message.
+	// not fit beside the new message. With the policy priority, it is not empty either if the session has a live reply,
+	// because the text of that reply may fill the window.
 	Index []Indexed
 }
+
+// HistoryBytes bounds the bytes of the records that a store reads for a Context.History, because the tokens of a message do not
+// bound its bytes: each message may have 16 KiB of metadata, and long runs of spaces take few tokens. Redis takes 2 ms to read
+// 1 MiB. A window of 1,000,000 tokens has about 4 MiB of text, and the smallest messages with the largest metadata take 5 MiB in a
+// window of 4,096 tokens. So only sessions with much metadata and a large window exceed 8 MiB. Their older messages then count as
+// messages before the history.
+const HistoryBytes = 8 << 20
 
 // IndexLimit is the maximum number of messages among which a priority or semantic window chooses: 1,000 exchanges. The
 // store reads the whole index when a turn begins, so its size must be bounded.

@@ -1,15 +1,27 @@
 package server
 
 import (
+	"hash/maphash"
 	"log/slog"
 	"net/http"
 	"net/netip"
 
 	"github.com/gin-gonic/gin"
+
+	"parley/conversation"
 )
 
 // Routes returns the routes of a server.
 func Routes(s *Server) gin.RoutesInfo { return s.engine.Routes() }
+
+// FillPages makes the server build as many pages for an owner as it may. empty ends the building of one page.
+func FillPages(s *Server, owner conversation.Owner) (empty func()) {
+	group := s.pages.groups[maphash.Comparable(s.pages.seed, owner)%pageGroups]
+	for range maxPages {
+		group <- struct{}{}
+	}
+	return func() { <-group }
+}
 
 // CountedHandler returns a handler with one route, which does nothing. m counts the requests.
 func CountedHandler(m *Metrics) http.Handler {

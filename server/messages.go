@@ -86,11 +86,14 @@ func (s *Server) previewContext(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	preview, err := s.Conversation.Preview(c.Request.Context(), api.Owner(principal(c)), id, m.Role, m.Content)
-	if err != nil {
-		return nil, err
-	}
-	return preview, nil
+	// A preview counts as a page only when the body has been read, so that a slow client keeps no other request waiting.
+	return s.page(func(c *gin.Context) (any, error) {
+		preview, err := s.Conversation.Preview(c.Request.Context(), api.Owner(principal(c)), id, m.Role, m.Content)
+		if err != nil {
+			return nil, err
+		}
+		return preview, nil
+	})(c)
 }
 
 // whileKeyWorks returns two contexts for a send. Both end within a second after the caller's key stopped working, with the

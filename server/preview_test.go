@@ -1,9 +1,12 @@
 package server_test
 
 import (
+	"strings"
 	"testing"
 
 	"parley/auth"
+	"parley/conversation"
+	"parley/server"
 )
 
 // previewed is the response to a dry run.
@@ -37,6 +40,23 @@ func TestPreview_RefusedMessage_SameErrorAsSend(t *testing.T) {
 		sent := p.call("POST", messages(small), content(ofTokens(60)))
 		if a := p.call("POST", "/v1/sessions/"+small+"/context", content(ofTokens(60))); a.status != sent.status {
 			t.Errorf("a send gets %d, and its dry run %d", sent.status, a.status)
+		}
+	}
+}
+
+// TestPreview_ManyPagesAtOnce_Refused makes the account build as many pages as it may. A preview then waits like a page.
+func TestPreview_ManyPagesAtOnce_Refused(t *testing.T) {
+	t.Parallel()
+	p := start(t, echo)
+	path := "/v1/sessions/" + p.session() + "/context"
+	empty := server.FillPages(p.handler, conversation.Owner{Account: "default", Mode: conversation.Live})
+	if a := p.call("POST", path, content("x")); a.status != 503 || !strings.Contains(a.raw, "too many large responses") {
+		t.Errorf("a preview beside too many pages: %d %s", a.status, a.raw)
+	}
+	empty()
+	for range 3 { // each preview ends its page
+		if a := p.call("POST", path, content("x")); a.status != 200 {
+			t.Errorf("a preview with room for one page: %d %s", a.status, a.raw)
 		}
 	}
 }

@@ -21,8 +21,9 @@ const (
 	// minUnread is the size from which a response counts. Most of a smaller one is in the buffers of the connection.
 	minUnread = 64 << 10
 
-	// maxPages is the number of pages of a list that the server builds at the same time for one account and mode. A page
-	// occupies several times its size while it is built, up to some 10 MB. Eight keep all cores of usual machines busy.
+	// maxPages is the number of pages of a list, and of previews of a context, that the server builds at the same time for one
+	// account and mode. A page occupies several times its size while it is built, up to some 10 MB. Eight keep all cores of
+	// usual machines busy.
 	maxPages = 8
 	// pageWait is the longest time that a request for a page waits for other pages. A page is built in milliseconds.
 	pageWait = 5 * time.Second

@@ -147,8 +147,8 @@ func TestFit_EachPolicy_SendsPreferredMessages(t *testing.T) {
 			if got := f.Report().Similarity; (got == conversation.ByWords) != (policy == conversation.Semantic) {
 				t.Errorf("messages are compared by %q", got)
 			}
-			if f := f.WithoutIndex(); len(f.Messages) != 7 {
-				t.Errorf("without the index there are %d messages", len(f.Messages))
+			if f := f.HistoryOnly(); len(f.Messages) != 7 {
+				t.Errorf("with the history only, there are %d messages", len(f.Messages))
 			}
 		})
 	}
@@ -305,33 +305,23 @@ func TestFit_AnySession_ReportExactAndPromptFits(t *testing.T) {
 	})
 }
 
-// TestNew_LargeMetadata_NotDecoded counts allocations, because decoding metadata of 16 KiB takes 1,000 of them.
-func TestNew_LargeMetadata_NotDecoded(t *testing.T) {
-	metadata := `{"list":[` + strings.Repeat(`"sixteen bytes",`, 1000) + `0]}`
-	for _, policy := range []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic} {
-		s := newSession(400, policy)
-		for range 50 {
-			s.add(conversation.User, "question", metadata)
-			s.add(conversation.Assistant, "answer", "")
-		}
-		f := s.fit("hello", len(s.all))
-		if n := testing.AllocsPerRun(1, func() { New(f.Context, f.message) }); n > 50 {
-			t.Errorf("%s: %v allocations for 50 exchanges", policy, n)
-		}
-	}
-}
-
-// In TestNew_NoIndex_PriorityFromMetadata, the index has no message of the history. The priorities must then come from the
-// metadata of the messages.
-func TestNew_NoIndex_PriorityFromMetadata(t *testing.T) {
+// In TestHistoryOnly_PriorityFromIndex, the messages of the history have no metadata, as those that a store returns.
+func TestHistoryOnly_PriorityFromIndex(t *testing.T) {
 	s := newSession(100, conversation.Priority)
-	s.add(conversation.User, ofTokens(20), `{"priority":"high"}`)
-	s.add(conversation.Assistant, ofTokens(20), "")
-	s.add(conversation.User, ofTokens(20), "")
-	s.add(conversation.Assistant, ofTokens(20), "")
-	f := s.fit("hello", len(s.all)).WithoutIndex()
+	for _, metadata := range []string{`{"priority":9}`, `{"priority":"high"}`, ""} {
+		s.add(conversation.User, ofTokens(20), metadata)
+		s.add(conversation.Assistant, ofTokens(20), "")
+	}
+	f := s.fit("hello", 4)
+	for i := range f.History {
+		f.History[i].Metadata = nil
+	}
+	f = f.HistoryOnly()
 	f.Plan()
 	if f.Messages[0].Priority != window.High || !slices.Equal(f.Sent(), []int{0, 1}) {
 		t.Errorf("the plan sends the messages %v, want the two of high priority", f.Sent())
+	}
+	if empty := s.fit("hello", 0).HistoryOnly(); len(empty.Messages) != 0 {
+		t.Errorf("without a history, there are %d messages", len(empty.Messages))
 	}
 }

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -241,6 +242,57 @@ func TestPreview_LiveReply_JournalledTextCounts(t *testing.T) {
 		}
 		c.End()
 	})
+}
+
+// TestPreview_LiveReplyFillsWindow_PriorityCounts has a history that fits the window until the live reply has its text. The window
+// of 200 tokens has 147 for messages.
+func TestPreview_LiveReplyFillsWindow_PriorityCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := conversationtest.NewDirected()
+		n := conversationtest.Start(t, model)
+		id := n.NewSession(conversation.ContextConfig{MaxTokens: 200, CompressionEnabled: true, RetentionPolicy: conversation.Priority})
+		for _, metadata := range []string{`{"priority":"high"}`, ""} {
+			m := conversationtest.Message(id, ofTokens(20))
+			if metadata != "" {
+				m.Metadata = json.RawMessage(metadata)
+			}
+			replied := n.Later(m)
+			c := model.Next(t)
+			c.Write("yes!")
+			c.End()
+			conversationtest.Within(t, "the reply", replied)
+		}
+		n.Begun(id, "live")
+		c := model.Next(t)
+		c.Write(ofTokens(80))
+		time.Sleep(time.Second) // journalled
+		p, err := n.Preview(t.Context(), owner, id, conversation.User, ofTokens(5))
+		if err != nil || len(p.Messages) != 7 {
+			t.Fatalf("the preview is %+v %v", p, err)
+		}
+		if first, third := p.Messages[0], p.Messages[2]; first.Decision != "kept" || first.Reason != "its priority" || third.Decision != "dropped" {
+			t.Errorf("the message of high priority is %+v, the next %+v", first, third)
+		}
+		c.End()
+	})
+}
+
+// TestPreview_ManyBytes_OlderMessagesDropped has 9 MiB of metadata in a window that holds all messages. The history of the context
+// then lacks the oldest exchange.
+func TestPreview_ManyBytes_OlderMessagesDropped(t *testing.T) {
+	for policy, compression := range map[conversation.RetentionPolicy]bool{conversation.FIFO: false, conversation.Priority: true, conversation.Semantic: false} {
+		n := conversationtest.Start(t, conversationtest.Echo)
+		id := n.NewSession(conversation.ContextConfig{MaxTokens: 1_000_000, CompressionEnabled: compression, RetentionPolicy: policy})
+		for range 9 {
+			m := conversationtest.Message(id, "x")
+			m.Metadata = json.RawMessage(`{"a":"` + strings.Repeat("b", 1<<20) + `"}`)
+			conversationtest.Within(t, "the reply", n.Later(m))
+		}
+		p, err := n.Preview(t.Context(), owner, id, conversation.User, "x")
+		if err != nil || p.Context.Kept.Count != 17 || p.Context.Dropped.Count != 2 {
+			t.Errorf("policy %s: the report is %+v %v, want 17 messages kept and 2 dropped", policy, p.Context, err)
+		}
+	}
 }
 
 func TestExpiry_ActiveSession_GoneAfter24h(t *testing.T) {

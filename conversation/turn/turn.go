@@ -93,7 +93,7 @@ func (t *Turn) fit() stream.Request {
 			o.Log.Warn("messages for the context window could not be read; the reply is built from the newest alone",
 				"session", t.begun.Key.SessionID, "message", t.begun.Key.ReplyID, "error", err)
 		}
-		f = f.WithoutIndex()
+		f = f.HistoryOnly()
 		f.Plan()
 	}
 	t.fitted, t.report = f, f.Report()

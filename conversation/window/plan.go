@@ -50,7 +50,7 @@ type Input struct {
 	// History holds the newest messages before New, oldest first.
 	History []Message
 	// Earlier is the number of messages before History. EarlierTokens is the number of their tokens; 0 means that none
-	// of these messages is ever sent. Plan cannot keep these messages, so EarlierTokens must be 0 without compression.
+	// of these messages is ever sent. Plan cannot keep these messages. Without compression, it drops them.
 	Earlier, EarlierTokens int
 	// New is the message that the model replies to.
 	New Message

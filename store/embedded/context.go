@@ -65,24 +65,29 @@ func (r *reading) context(at ref, session *conversation.Session, tokens int) (c 
 		return c, err
 	}
 	full := session.HistoryTokens+tokens+window.MessageOverhead > budget
+	if session.LiveReply != "" && config.RetentionPolicy == conversation.Priority {
+		full = true // the live reply may fill the window
+	}
 	if full && config.CompressionEnabled && config.RetentionPolicy != conversation.FIFO {
 		c.Index, err = r.indexed(at)
 	}
 	return c, err
 }
 
-// history returns messages, oldest first: the newest ones that fit into the budget (in tokens), and the next older message, which
-// does not fit.
+// history returns messages, oldest first: the newest ones that fit into the budget (in tokens) and into
+// conversation.HistoryBytes, and the next older message, which does not fit. The messages lack their metadata.
 func (r *reading) history(at ref, budget int) ([]conversation.Message, error) {
 	var newest []conversation.Message
+	bytes := conversation.HistoryBytes
 	messages := r.span(messagesBucket, at.key())
-	for id, value, ok := messages.before(""); ok && budget >= 0; id, value, ok = messages.prev() {
-		m, err := readMessage(value, at.session, string(id))
+	for id, value, ok := messages.before(""); ok && budget >= 0 && bytes >= 0; id, value, ok = messages.prev() {
+		m, err := readForPrompt(value, at.session, string(id))
 		if err != nil {
 			return nil, err
 		}
 		newest = append(newest, m)
 		budget -= m.TokensInPrompt()
+		bytes -= recordBytes(value)
 	}
 	slices.Reverse(newest)
 	return newest, nil

@@ -61,12 +61,36 @@ func readMessage(value []byte, sessionID, id string) (conversation.Message, erro
 	if isOld(value) {
 		return oldMessage(value, sessionID, id)
 	}
+	return readMessageBy(record.ReadMessage, value, sessionID, id)
+}
+
+// readForPrompt does the same as readMessage, but leaves out the metadata.
+func readForPrompt(value []byte, sessionID, id string) (conversation.Message, error) {
+	if isOld(value) {
+		m, err := oldMessage(value, sessionID, id)
+		m.Metadata = nil
+		return m, err
+	}
+	return readMessageBy(record.ReadForPrompt, value, sessionID, id)
+}
+
+// recordBytes returns the size of the record in the value of a message. For a value of schema 2, it returns the value's size.
+func recordBytes(value []byte) int {
+	if isOld(value) {
+		return len(value)
+	}
+	_, size := binary.Varint(value[1:])
+	return len(value) - 1 - size
+}
+
+// readMessageBy decodes a value of this schema; read decodes its record.
+func readMessageBy(read func([]byte, *conversation.Message) error, value []byte, sessionID, id string) (conversation.Message, error) {
 	created, size := binary.Varint(value[1:])
 	if size <= 0 {
 		return conversation.Message{}, errRecord
 	}
 	m := conversation.Message{ID: id, SessionID: sessionID, CreatedAt: conversation.Time(created)}
-	err := record.ReadMessage(value[1+size:], &m)
+	err := read(value[1+size:], &m)
 	return m, err
 }
 

@@ -65,6 +65,15 @@ func appendRange(b []byte, r *conversation.MessageRange) []byte {
 // ReadMessage decodes a record of AppendMessage into m. It does not change the fields of m that a record lacks. It returns
 // ErrMalformed if the record is cut short or has another Version.
 func ReadMessage[T string | []byte](record T, m *conversation.Message) error {
+	return readMessage(record, m, (*reader[T]).bytes)
+}
+
+// ReadForPrompt does the same as ReadMessage, but leaves out the metadata, which may be large. A prompt contains no metadata.
+func ReadForPrompt[T string | []byte](record T, m *conversation.Message) error {
+	return readMessage(record, m, func(r *reader[T]) []byte { r.raw(); return nil })
+}
+
+func readMessage[T string | []byte](record T, m *conversation.Message, metadata func(*reader[T]) []byte) error {
 	r := reader[T]{rest: record}
 	if r.byte() != Version {
 		return ErrMalformed
@@ -72,7 +81,7 @@ func ReadMessage[T string | []byte](record T, m *conversation.Message) error {
 	m.Role = r.role()
 	m.Status = known(r.raw(), stream.Completed, stream.Streaming, stream.Cancelled, stream.Failed, stream.Interrupted)
 	m.Content = r.text()
-	m.Metadata = r.bytes()
+	m.Metadata = metadata(&r)
 	m.FinishReason = known(r.raw(), "", "stop", "length")
 	m.Tokens = r.int()
 	flags := r.byte()

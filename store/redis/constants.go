@@ -12,6 +12,7 @@ import (
 	"parley/conversation"
 	"parley/conversation/usage"
 	"parley/conversation/window"
+	"parley/store/record"
 )
 
 // Limits and timeouts of the scripts. The prelude passes them to Lua, with the constants of other packages that scripts need.
@@ -46,8 +47,10 @@ const (
 	// An operation that adds an audit entry removes up to auditPurgedAtOnce old entries, so old entries do not pile up.
 	auditPurgedAtOnce = 10
 	// A script that reads the history reads the newest historyFirstRead messages first, because many sessions have no more. Then
-	// it reads historyRead messages at a time.
-	historyFirstRead, historyRead = 16, 128
+	// it reads historyRead messages at a time, which have up to 2 MB.
+	historyFirstRead, historyRead = 16, 32
+	// In a number in a record, each byte except the last has this bit (binary.AppendUvarint).
+	uvarintMore = 1 << 7
 	// The first operation of a day that counts usage packs up to daysPackedByCount of the last daysSearched days. A usage report
 	// packs up to daysPackedByRead days. Redis takes 1.5 ms to pack a busy account's day.
 	daysPackedByCount, daysSearched, daysPackedByRead = 4, 32, 32
@@ -80,6 +83,7 @@ func constants() []constant {
 		{"MESSAGE_PREFIX", conversation.MessagePrefix},
 		{"SESSION_PREFIX", conversation.SessionPrefix},
 		{"ID_LENGTH", idLength},
+		{"HEAD_LENGTH", headLength},
 		{"RANDOM_LENGTH", randomLength},
 		{"CLOCK_LENGTH", idLength - len(conversation.MessagePrefix) - randomLength},
 		{"DIGITS", base62.Alphabet},
@@ -95,9 +99,13 @@ func constants() []constant {
 		{"REPLY_SHARE", 4096 / window.ReplyRoom(4096)}, // the reply room is the window divided by REPLY_SHARE
 		{"MAX_REPLY_ROOM", window.ReplyRoom(math.MaxInt)},
 		{"INDEX_LIMIT", conversation.IndexLimit},
+		{"HISTORY_BYTES", conversation.HistoryBytes},
 		{"HISTORY_FIRST_READ", historyFirstRead},
 		{"HISTORY_READ", historyRead},
+		{"RECORD_VERSION", record.Version},
+		{"UVARINT_MORE", uvarintMore},
 		{"POLICY_FIFO", string(conversation.FIFO)},
+		{"POLICY_PRIORITY", string(conversation.Priority)},
 		{"POLICY_SEMANTIC", string(conversation.Semantic)},
 
 		{"QUEUE_PLACES", conversation.QueuePlaces},

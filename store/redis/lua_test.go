@@ -3,6 +3,7 @@ package redis
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"parley/conversation"
@@ -48,6 +49,29 @@ func TestLua_ReplyRoomAndBudget_SameAsGo(t *testing.T) {
 		want := []any{int64(window.ReplyRoom(maxTokens)), int64(window.Budget(maxTokens))}
 		same(t, fmt.Sprintf("reply room and budget of a window of %d", maxTokens), got, any(want))
 	}
+}
+
+// TestLua_WithoutMetadata_OtherFieldsStay has texts whose lengths take one, two and three bytes in a record.
+func TestLua_WithoutMetadata_OtherFieldsStay(t *testing.T) {
+	s := newStore(t)
+	cut := func(member string) string { return text(evaluate(t, s, "return without_metadata(ARGV[1])", member)) }
+	for _, n := range []int{0, 1, 127, 128, 16383, 16384, 40_000} {
+		m := conversation.Message{
+			ID: "msg_0123456789ABCDEF", SessionID: "session_0123456789ABCDEF", Role: conversation.User, Status: "completed",
+			Content: strings.Repeat("c", n), Tokens: n, Usage: &conversation.Usage{Prompt: 1, Completion: 2, Total: 3},
+		}
+		member := func() string {
+			return m.ID + strings.Repeat("\x00", headLength-idLength) + string(record.AppendMessage(nil, &m))
+		}
+		bare := member()
+		same(t, fmt.Sprintf("a member of %d bytes without metadata", n), cut(bare), bare)
+		for _, k := range []int{1, 127, 128, 16383, 16384} {
+			m.Metadata = []byte(strings.Repeat("m", k))
+			same(t, fmt.Sprintf("a member of %d bytes with metadata of %d bytes", n, k), cut(member()), bare)
+		}
+	}
+	later := strings.Repeat("x", headLength) + "\x02a later version"
+	same(t, "a member of a later version", cut(later), later)
 }
 
 func TestLua_Member_ReadByGo(t *testing.T) {

@@ -3,6 +3,7 @@ package storetest
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"parley/auth/limit"
@@ -14,7 +15,10 @@ import (
 func contextTests() []test {
 	return []test{
 		{"Context equals the context of BeginTurn", contextOfTurn},
+		{"history of a context lacks metadata", contextLacksMetadata},
+		{"history of a context is bounded in bytes", contextBounded},
 		{"live reply has its journalled text", contextOfLive},
+		{"live reply makes a priority context have an index", indexOfLive},
 		{"index is returned only if a policy must choose", indexWhereNeeded},
 		{"indexed message has all fields", indexedMessage},
 		{"index has the newest messages up to the limit", indexLimit},
@@ -58,6 +62,59 @@ func contextOfTurn(t *testing.T, s *subject) {
 				s.saveSummary(t, session.ID, "", conversation.Summary{Text: "so far", Tokens: 2, Last: begun.Reply.ID, Count: 8})
 			}
 		}
+	}
+}
+
+func contextLacksMetadata(t *testing.T, s *subject) {
+	for _, policy := range []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic} {
+		session := s.create(t, choosing(policy))
+		metadata := []string{"", `{}`, `{"a":1}`, `{"a":"` + strings.Repeat("b", 200) + `"}`, `{"a":"` + strings.Repeat("b", 16<<10) + `"}`}
+		for _, text := range metadata {
+			asked := question(session.ID, "question")
+			if asked.Tokens = 1; text != "" {
+				asked.Metadata = json.RawMessage(text)
+			}
+			s.end(t, s.begin(t, asked).Key, conversation.Message{Content: "yes", Tokens: 1, Status: stream.Completed})
+		}
+		want := s.history(t, session.ID)
+		for i := range want {
+			if i%2 == 0 {
+				same(t, "the metadata of a message", string(want[i].Metadata), metadata[i/2])
+			}
+			want[i].Metadata = nil
+		}
+		same(t, "the history of Context", s.context(t, session.ID, 1).History, want)
+		same(t, "the history of BeginTurn", s.begin(t, question(session.ID, "question")).History, want)
+	}
+}
+
+// contextBounded reads contexts whose messages all fit the window, and have 10 MiB. With the metadata of the 8 newest questions,
+// the history exceeds conversation.HistoryBytes.
+func contextBounded(t *testing.T, s *subject) {
+	asked := plain()
+	asked.Context = conversation.ContextConfig{MaxTokens: 1_000_000, CompressionEnabled: true, RetentionPolicy: conversation.FIFO}
+	session := s.create(t, asked)
+	turn := func() conversation.NewTurn {
+		x := question(session.ID, "hello")
+		x.Metadata = json.RawMessage(`{"a":"` + strings.Repeat("b", 1<<20-8) + `"}`)
+		return x
+	}
+	for range 10 {
+		s.end(t, s.begin(t, turn()).Key, answer("an answer"))
+	}
+	want := ids(s.history(t, session.ID)[4:])
+	same(t, "the history of Context", ids(s.context(t, session.ID, 1).History), want)
+	same(t, "the history of BeginTurn", ids(s.begin(t, turn()).History), want)
+}
+
+// indexOfLive reads a context whose history fits. But its live reply may fill the window, and the priorities are in the index.
+func indexOfLive(t *testing.T, s *subject) {
+	for policy, want := range map[conversation.RetentionPolicy]int{conversation.FIFO: 0, conversation.Priority: 3, conversation.Semantic: 0} {
+		session := s.create(t, choosing(policy))
+		s.exchange(t, session.ID, "hello")
+		same(t, "the number of indexed messages before", len(s.context(t, session.ID, 1).Index), 0)
+		s.begin(t, question(session.ID, "live"))
+		same(t, fmt.Sprintf("the number of indexed messages with policy %s", policy), len(s.context(t, session.ID, 1).Index), want)
 	}
 }
 

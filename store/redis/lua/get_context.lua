@@ -7,7 +7,9 @@
 local s = session_at(ARGV[1])
 if not s then return 'gone' end
 local tokens = tonumber(ARGV[2])
-local messages, indexed, vectors, last, summary = context_view(s, '+', s.htokens + tokens + MESSAGE_OVERHEAD)
+local size = s.htokens + tokens + MESSAGE_OVERHEAD
+if s.live and s.policy == POLICY_PRIORITY then size = s.window end -- the live reply may fill the window
+local messages, indexed, vectors, last, summary = context_view(s, '+', size)
 if #vectors > 0 then
   local reserved, refused = reserve_tokens(tokens, s.user)
   if not reserved then return {'tokens', refused} end

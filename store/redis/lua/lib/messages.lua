@@ -1,13 +1,34 @@
 -- This library stores the messages of a session, and the index from which a window chooses messages.
--- Defines: member_of, member_tokens, message_add, message_at, live_member, index_add.
+-- Defines: member_of, member_tokens, without_metadata, message_add, message_at, live_member, index_add.
 --
 -- A message is a member of its session's sorted set: id (ID_LENGTH bytes), NUL, tokens in a prompt (32 bits), createdAt (64
--- bits), record. Only Go reads the record (record.go). The live reply is not in the set. live_member composes the member of the
+-- bits), record. Only Go and without_metadata read the record (record.go). The live reply is not in the set. live_member composes the member of the
 -- live reply from the session and the journal: a 0 byte and the reply's text replace the record.
 
 local function member_of(id, tokens, created, record) return id .. '\0' .. struct.pack('<I4I8', tokens, created) .. record end
 
 local function member_tokens(member) return (struct.unpack('<I4', member, ID_LENGTH + 2)) end
+
+-- Returns the position after a text in a record. at is the position of the text's length: 7 bits in each byte, the lowest first.
+local function after_text(member, at)
+  local length, unit = 0, 1
+  while true do
+    local byte = string.byte(member, at) or 0
+    at, length = at + 1, length + byte % UVARINT_MORE * unit
+    if byte < UVARINT_MORE then return at + length end
+    unit = unit * UVARINT_MORE
+  end
+end
+
+-- Returns a member with an empty metadata in its record. A record begins with its version, role, status, content and metadata
+-- (store/record). Records of other versions stay unchanged.
+local function without_metadata(member)
+  local at = HEAD_LENGTH + 1
+  if string.byte(member, at) ~= RECORD_VERSION then return member end
+  at = after_text(member, after_text(member, after_text(member, at + 1)))
+  if string.byte(member, at) == 0 then return member end
+  return string.sub(member, 1, at - 1) .. '\0' .. string.sub(member, after_text(member, at))
+end
 
 -- Adds a message to a session. The new id must sort after the ids of the session's other messages.
 local function message_add(s, id, tokens, created, record)
