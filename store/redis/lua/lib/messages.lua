@@ -2,8 +2,8 @@
 -- Defines: member_of, member_tokens, without_metadata, message_add, message_at, live_member, index_add.
 --
 -- A message is a member of its session's sorted set: id (ID_LENGTH bytes), NUL, tokens in a prompt (32 bits), createdAt (64
--- bits), record. Only Go and without_metadata read the record (record.go). The live reply is not in the set. live_member composes the member of the
--- live reply from the session and the journal: a 0 byte and the reply's text replace the record.
+-- bits), record. Only Go and without_metadata read the record (record.go). The live reply is not in the set. live_member composes
+-- the member of the live reply from the session and the journal: a 0 byte and the reply's text replace the record.
 
 local function member_of(id, tokens, created, record) return id .. '\0' .. struct.pack('<I4I8', tokens, created) .. record end
 
