@@ -44,19 +44,36 @@ func TestPreview_RefusedMessage_SameErrorAsSend(t *testing.T) {
 	}
 }
 
-// TestPreview_ManyPagesAtOnce_Refused makes the account build as many pages as it may. A preview then waits like a page.
-func TestPreview_ManyPagesAtOnce_Refused(t *testing.T) {
+// TestPages_ManyAtOnce_Refused makes the account build as many pages as it may. A request for a further page is then refused.
+func TestPages_ManyAtOnce_Refused(t *testing.T) {
 	t.Parallel()
 	p := start(t, echo)
-	path := "/v1/sessions/" + p.session() + "/context"
+	session := p.session()
+	requests := []struct {
+		method, path string
+		body         any
+	}{
+		{"POST", "/v1/sessions/" + session + "/context", content("x")},
+		{"GET", messages(session), nil},
+		{"GET", "/v1/sessions", nil},
+		{"GET", "/v1/analytics/metrics?startDate=2026-01-01T00:00:00Z&endDate=2026-02-01T00:00:00Z&granularity=hour", nil},
+	}
 	empty := server.FillPages(p.handler, conversation.Owner{Account: "default", Mode: conversation.Live})
-	if a := p.call("POST", path, content("x")); a.status != 503 || !strings.Contains(a.raw, "too many large responses") {
-		t.Errorf("a preview beside too many pages: %d %s", a.status, a.raw)
+	var answers []<-chan answer
+	for _, r := range requests {
+		answers = append(answers, p.later(r.method, r.path, r.body))
+	}
+	for i, from := range answers {
+		if a := within(t, "a response", from); a.status != 503 || !strings.Contains(a.raw, "too many large responses") {
+			t.Errorf("%s beside too many pages: %d %s", requests[i].path, a.status, a.raw)
+		}
 	}
 	empty()
-	for range 3 { // each preview ends its page
-		if a := p.call("POST", path, content("x")); a.status != 200 {
-			t.Errorf("a preview with room for one page: %d %s", a.status, a.raw)
+	for range 3 { // each request ends its page
+		for _, r := range requests {
+			if a := p.call(r.method, r.path, r.body); a.status != 200 {
+				t.Errorf("%s with room for one page: %d %s", r.path, a.status, a.raw)
+			}
 		}
 	}
 }

@@ -85,11 +85,14 @@ func sessionID(c *gin.Context) (string, error) {
 // countForNamed makes the request also count for the user whose session the path names, or whom the query of a list of sessions
 // names. It is called before the request is checked. Otherwise, one user could use up the account's limit with invalid requests.
 func countForNamed(c *gin.Context) {
-	if id := c.Param("sessionId"); conversation.ValidID(conversation.SessionPrefix, id) && principal(c).MayAccess(id) {
-		countFor(c, id)
-	}
-	if id := c.Query("userId"); c.FullPath() == "/v1/sessions" && conversation.ValidID(conversation.UserPrefix, id) {
-		countFor(c, id)
+	if id := c.Param("sessionId"); id != "" {
+		if conversation.ValidID(conversation.SessionPrefix, id) && principal(c).MayAccess(id) {
+			countFor(c, id)
+		}
+	} else if c.FullPath() == "/v1/sessions" && c.Request.URL.RawQuery != "" {
+		if id := c.Query("userId"); conversation.ValidID(conversation.UserPrefix, id) {
+			countFor(c, id)
+		}
 	}
 }
 

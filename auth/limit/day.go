@@ -55,10 +55,3 @@ func (d *Day) advance(now Second) {
 		d.Number = today
 	}
 }
-
-// giveBack subtracts one request from the count if the current day has that number.
-func (d *Day) giveBack(number int64) {
-	if d.Number == number && d.Count > 0 {
-		d.Count--
-	}
-}

@@ -67,30 +67,3 @@ func TestDay_ClockGoesBack_CountEndsNextDay(t *testing.T) {
 	d.Used(midnight - 2*day)
 	equal(t, "the count on the day after a clock that went back by two days", d.Used(midnight-day), 0)
 }
-
-func TestWithdraw_Twice_GivesBackOnce(t *testing.T) {
-	for _, now := range []Second{0, noon} {
-		var c Counters
-		ask := Request{Limits: limitsOf(Pro), Test: true}
-		d := c.Admit(now, ask)
-		c.Admit(now, ask)
-		c.Withdraw(now, &d)
-		c.Withdraw(now, &d)
-		equal(t, "the count after one of two requests was withdrawn twice", c.Day.Used(now), 1)
-		d = c.Admit(now, ask)
-		c.Day.Count = 0 // between Admit and Withdraw, the store has restored an older count
-		c.Withdraw(now, &d)
-		equal(t, "the count after an older count was restored", c.Day.Used(now), 0)
-	}
-}
-
-func TestWithdraw_AfterMidnight_NewDayUnchanged(t *testing.T) {
-	before := noon - noon%day - 1
-	var c Counters
-	ask := Request{Limits: limitsOf(Pro), Test: true}
-	d := c.Admit(before, ask)
-	c.Admit(before+1, ask)
-	c.Withdraw(before+1, &d)
-	equal(t, "the count of the day", c.Day.Used(before+1), 1)
-	equal(t, "the requests in the minute", c.Requests.Used(before+1), 1)
-}

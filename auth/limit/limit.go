@@ -60,9 +60,6 @@ type Decision struct {
 
 	// Reservation holds the tokens that the request has reserved. Settle it once, when the reply ends.
 	Reservation Reservation
-
-	request Reservation // the request in the window of requests; Withdraw needs it
-	day     Day         // the Day just after the request was counted; zero if it was not counted; Withdraw needs it
 }
 
 // Admitted reports whether the request is admitted.
@@ -137,36 +134,22 @@ func (c *Counters) Check(now Second, r Request) Decision {
 }
 
 // Admit counts the request, and reserves its tokens. A request with a test key also counts in the day. If any limit refuses
-// the request, Admit counts and reserves nothing. Withdraw undoes an Admit.
+// the request, Admit counts and reserves nothing.
 func (c *Counters) Admit(now Second, r Request) Decision {
 	if d := c.Check(now, r); !d.Admitted() {
 		return d
 	}
-	request, _ := c.Requests.Reserve(now, 1, r.Limits.RequestsPerMinute)
+	c.Requests.Reserve(now, 1, r.Limits.RequestsPerMinute)
 	if most := r.userLimit(); most > 0 {
 		r.User.Requests.Take(now, 1, most)
 	}
 	tokens, _ := c.Tokens.Reserve(now, r.Tokens, r.Limits.TokensPerMinute)
-	var counted Day
 	if r.Test {
 		c.Day.Take(now, TestKeyRequestsPerDay)
-		counted = c.Day
 	}
 	d := c.decide(now, Request{Limits: r.Limits, Test: r.Test}, 0)
-	d.Reservation, d.request, d.day = tokens, request, counted
+	d.Reservation = tokens
 	return d
-}
-
-// Withdraw undoes Admit for a request that has had no effect. The request must have no User. It also empties the decision:
-// after that, another Withdraw has no effect, and Settle of its Reservation has no effect. The Withdraw of a refusal has no
-// effect.
-func (c *Counters) Withdraw(now Second, d *Decision) {
-	c.Requests.Release(now, &d.request)
-	c.Tokens.Release(now, &d.Reservation)
-	if d.day.Count > 0 {
-		c.Day.giveBack(d.day.Number)
-	}
-	d.day = Day{}
 }
 
 // Idle reports whether both windows are empty. The store may then drop the counters from memory, because it has stored the

@@ -53,6 +53,7 @@ var packages = []allowedImports{
 	{"web/npmtest", nil},
 	{"server/docs", []string{"web"}},
 	{"server/transport", nil},
+	{"server/transport/transporttest", nil},
 	{"server/api", []string{"server/transport", "conversation", "stream", "auth", "auth/limit"}}, // shared by REST and sockets; its responses show the figures of a limit
 	{"server/socket", []string{"server/transport", "conversation", "conversation/turn", "stream", "stream/wire", "auth", "server/api"}},
 	{"server", []string{"server/api", "server/socket", "server/docs", "server/transport", "conversation", "conversation/service", "conversation/turn", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web"}},

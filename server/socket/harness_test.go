@@ -19,6 +19,7 @@ import (
 	"parley/auth"
 	"parley/auth/limit"
 	"parley/conversation"
+	"parley/server/transport/transporttest"
 	"parley/stream"
 )
 
@@ -73,19 +74,16 @@ type validKeys struct{}
 
 func (validKeys) Revalidate(context.Context, auth.Principal) error { return nil }
 
-// host is a registry behind an HTTP server on a network in memory. Without a real network, a test can run in a synctest
-// bubble, where hours pass at once.
+// host is a registry behind an HTTP server on a network in memory.
 type host struct {
 	*Registry
-	t      *testing.T
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-	wrap   func(net.Conn) net.Conn // if it is not nil, changes the server's side of each connection
+	t       *testing.T
+	network *transporttest.Listener
+	wrap    func(net.Conn) net.Conn // if it is not nil, changes the server's side of each connection
 }
 
 func newHost(t *testing.T, change func(*Options)) *host {
-	h := &host{t: t, conns: make(chan net.Conn), closed: make(chan struct{})}
+	h := &host{t: t, network: transporttest.Listen()}
 	limits, keys := auth.NewLimits(limit.DefaultTiers()), auth.NewKeys(&windows{}, auth.Options{})
 	options := Options{
 		Conversation: &emptyConversation{hub: stream.NewHub()}, Keys: validKeys{},
@@ -104,7 +102,7 @@ func newHost(t *testing.T, change func(*Options)) *host {
 		h.Upgrade(w, r, Handshake{Principal: caller, RequestID: "req_1", Closed: func() {}})
 	})}
 	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(h) }()
+	go func() { defer close(served); _ = server.Serve(h.network) }()
 	t.Cleanup(func() {
 		now, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -116,38 +114,8 @@ func newHost(t *testing.T, change func(*Options)) *host {
 	return h
 }
 
-// Accept implements net.Listener.
-func (h *host) Accept() (net.Conn, error) {
-	select {
-	case c := <-h.conns:
-		return c, nil
-	case <-h.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (h *host) Close() error {
-	h.once.Do(func() { close(h.closed) })
-	return nil
-}
-
-// Addr implements net.Listener.
-func (h *host) Addr() net.Addr { return &net.UnixAddr{Name: "parley"} }
-
 func (h *host) dialNet(ctx context.Context, _, _ string) (net.Conn, error) {
-	client, server := net.Pipe()
-	if h.wrap != nil {
-		server = h.wrap(server)
-	}
-	select {
-	case h.conns <- server:
-		return client, nil
-	case <-h.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return h.network.Dial(ctx, h.wrap)
 }
 
 // dial opens a socket with the client library, which answers pings and close frames while the test reads.

@@ -6,10 +6,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"parley/server/transport/transporttest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,47 +26,30 @@ func (p pipe) RemoteAddr() net.Addr { return p.peer }
 // host is an HTTP server on a network in memory, so that a test can run in a synctest bubble.
 type host struct {
 	*Connections
-	t      *testing.T
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
+	t       *testing.T
+	network *transporttest.Listener
 }
 
 func newHost(t *testing.T, options Options, handler http.HandlerFunc) *host {
-	h := &host{Connections: New(options), t: t, conns: make(chan net.Conn), closed: make(chan struct{})}
+	h := &host{Connections: New(options), t: t, network: transporttest.Listen()}
 	server := &http.Server{Handler: handler}
 	h.Configure(server)
 	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(h.Listener(h)) }()
+	go func() { defer close(served); _ = server.Serve(h.Listener(h.network)) }()
 	t.Cleanup(func() { _ = server.Close(); <-served })
 	return h
 }
 
-// Accept implements net.Listener.
-func (h *host) Accept() (net.Conn, error) {
-	select {
-	case c := <-h.conns:
-		return c, nil
-	case <-h.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (h *host) Close() error {
-	h.once.Do(func() { close(h.closed) })
-	return nil
-}
-
-// Addr implements net.Listener.
-func (h *host) Addr() net.Addr { return &net.UnixAddr{Name: "parley"} }
-
 // dial opens a connection from an address.
 func (h *host) dial(from string) net.Conn {
 	h.t.Helper()
-	client, server := net.Pipe()
+	client, err := h.network.Dial(h.t.Context(), func(server net.Conn) net.Conn {
+		return pipe{server, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 40000))}
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
 	h.t.Cleanup(func() { _ = client.Close() })
-	h.conns <- pipe{server, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 40000))}
 	return client
 }
 
