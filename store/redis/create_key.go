@@ -73,7 +73,7 @@ func (s *Store) createKey(ctx context.Context, key auth.Key, tier limit.Tier, fi
 	}
 	most := auth.LimitsOf(ctx).Keys
 	reply, err := s.run(ctx, createKeyScript, tag, []string{keyKey(tag, key.ID), accountKey(tag)},
-		key.ID, key.Name, scopes, key.Prefix, millis(key.ExpiresAt), hashText(hash), flag(first), string(tier), most, key.CreatedBy,
+		key.ID, key.Name, scopes, key.Prefix, millis(key.ExpiresAt), hashText(hash), boolean(first), string(tier), most, key.CreatedBy,
 		auth.NewAuditID(), string(named))
 	if err == nil {
 		err = map[string]error{"taken": errSecretTaken, "had": errHadKeys}[text(reply)]

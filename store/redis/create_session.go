@@ -15,7 +15,7 @@ func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, ses
 	tag, config, limits := tagOfOwner(owner), session.Context, auth.LimitsOf(ctx)
 	key, digest := requestOf(session.Idempotency)
 	args := []any{
-		conversation.RandomText(randomLength), session.UserID, []byte(session.Metadata), config.MaxTokens, flag(config.CompressionEnabled),
+		conversation.RandomText(randomLength), session.UserID, []byte(session.Metadata), config.MaxTokens, boolean(config.CompressionEnabled),
 		string(config.RetentionPolicy), conversation.Lifetime.Milliseconds(), key, digest,
 		limits.ActiveSessions, limits.StoredBytes,
 	}

@@ -12,7 +12,7 @@ var listMessagesScript = newScript("list_messages", reads|admits)
 func (s *Store) Messages(ctx context.Context, owner conversation.Owner, sessionID string, query conversation.MessageQuery) (conversation.MessagePage, error) {
 	tag := tagOfOwner(owner)
 	reply, err := s.run(ctx, listMessagesScript, tag, []string{sessionKey(tag, sessionID)},
-		sessionID, query.From, flag(query.Inclusive), flag(query.Ascending), query.Limit)
+		sessionID, query.From, boolean(query.Inclusive), boolean(query.Ascending), query.Limit)
 	if err != nil {
 		return conversation.MessagePage{}, err
 	}

@@ -3,8 +3,12 @@ package redis
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -16,8 +20,19 @@ import (
 	"parley/store/storetest"
 )
 
-// open returns a store on the server at url. The store is closed after the test.
+// open returns a store on the server at url, which may have a query. Calls of the store wait for a minute, so that no test fails
+// on a busy machine. The store is closed after the test.
 func open(t *testing.T, url string) *Store {
+	t.Helper()
+	if strings.Contains(url, "?") {
+		return openWithDefaultTimeout(t, strings.Replace(url, "?", redistest.Patient+"&", 1))
+	}
+	return openWithDefaultTimeout(t, url+redistest.Patient)
+}
+
+// openWithDefaultTimeout returns a store on the server at url, for tests of what happens after the timeout. The store is closed
+// after the test.
+func openWithDefaultTimeout(t *testing.T, url string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url)
 	must(t, err)
@@ -30,6 +45,11 @@ func open(t *testing.T, url string) *Store {
 var shared = redistest.Shared()
 
 func TestMain(m *testing.M) {
+	// Parallel tests mostly wait: for the next second of the clock, for Redis and for timers. The default of one test per core would
+	// leave the machine idle most of the time. The flag -parallel on the command line overrides this value.
+	if err := flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	shared.Kill()
 	if err := goleak.Find(); err != nil && code == 0 {

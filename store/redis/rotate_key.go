@@ -57,7 +57,7 @@ func (s *Store) rotate(
 ) (any, error) {
 	tag := ownerTag(owner)
 	reply, err := s.run(ctx, rotateKeyScript, tag, []string{keyKey(tag, keyID)},
-		hashText(secret), prefix, auth.GracePeriod.Milliseconds(), flag(look), auth.NewAuditID(), actor)
+		hashText(secret), prefix, auth.GracePeriod.Milliseconds(), boolean(look), auth.NewAuditID(), actor)
 	if err == nil && text(reply) == "none" {
 		err = auth.ErrKeyNotFound
 	}

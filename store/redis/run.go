@@ -270,8 +270,8 @@ func texts(reply any) ([]string, bool) {
 	return all, ok
 }
 
-// flag encodes a bool for scripts: "1" for true, "" for false.
-func flag(b bool) string {
+// boolean encodes a bool for scripts: "1" for true, "" for false.
+func boolean(b bool) string {
 	if b {
 		return "1"
 	}
