@@ -210,9 +210,6 @@ func (c *client) iterate(s *history.Send, m wsclient.NewMessage) (again bool) {
 			v.Late = false
 		}
 		collect(&v, e)
-		if e.Type == wsclient.End {
-			c.w.record.end(s.Content)
-		}
 	}
 	q.Took = time.Since(begun)
 	c.w.record.request(q)

@@ -46,12 +46,14 @@ func newGate(s *scene) *gate {
 	return g
 }
 
-// add adds a node, and begins to check its health.
-func (g *gate) add(n *node) {
+// add adds a node. If checked is true, the gate checks its health.
+func (g *gate) add(n *node, checked bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.nodes, g.well[n] = append(g.nodes, n), true
-	g.work.Go(func() { g.check(n) })
+	if checked {
+		g.work.Go(func() { g.check(n) })
+	}
 }
 
 func (g *gate) check(n *node) {

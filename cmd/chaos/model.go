@@ -41,8 +41,9 @@ const (
 )
 
 const (
-	// endlessWords bounds a model that ignores its limit, so that a server without a bound does not fill the memory of the machine.
-	endlessWords = 600_000
+	// endlessWords bounds a model that ignores its limit, so that a server without a bound does not fill the memory of the machine:
+	// about 24 MB of text.
+	endlessWords = 2_000_000
 	// promptTokens is the prompt usage that the model reports.
 	promptTokens = 10
 )
@@ -162,32 +163,33 @@ func (m *model) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// write sends words. It returns false if the server closes the connection first. It records words before it sends them, because
-// the server may show a word before write returns.
+// write sends words, three in an interval of the model's pace. It returns false if the server closes the connection first. An endless
+// reply is sent as fast as the server reads it, in large chunks.
 func (m *model) write(w http.ResponseWriter, r *http.Request, message string, words int, then string) bool {
-	group := 3 // words for each flush: a reply takes a while, but needs few timer events
+	group, pace, chunk := 3, m.pace, 1
 	if then == endless {
-		group = 2000
+		group, pace, chunk = 2000, 0, 50
 	}
 	flush := http.NewResponseController(w)
 	for i := 0; i < words; i += group {
 		end := min(i+group, words)
-		m.note(message, func(s *sent) { s.words = max(s.words, end) })
-		for j := i; j < end; j++ {
-			if _, err := fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":%q},\"finish_reason\":null}]}\n\n", word(message, j)); err != nil {
+		m.note(message, func(s *sent) { s.words = max(s.words, end) }) // first: the server may show a word before write returns
+		for j := i; j < end; j += chunk {
+			var content strings.Builder
+			for k := j; k < min(j+chunk, end); k++ {
+				content.WriteString(word(message, k))
+			}
+			if _, err := fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":%q},\"finish_reason\":null}]}\n\n", content.String()); err != nil {
 				return false
 			}
 		}
 		if flush.Flush() != nil {
 			return false
 		}
-		if then == endless {
-			continue
-		}
 		select {
 		case <-r.Context().Done():
 			return false
-		case <-time.After(m.pace):
+		case <-time.After(pace):
 		}
 	}
 	return true

@@ -59,7 +59,8 @@ func (r *record) session(id string) {
 	r.sessions = append(r.sessions, id)
 }
 
-// end records that a client got the end of the reply to a message.
+// end records that a client got the end of the reply to a message. Only clients that retry at once call it: the Go client waits
+// for up to 15 s before it reconnects, which would hide when the server was ready.
 func (r *record) end(message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,12 +75,16 @@ func (r *record) success() {
 	r.successes = append(r.successes, time.Now())
 }
 
-// outage returns the longest time between two successful writes of the prober.
-func (r *record) outage() (longest time.Duration) {
+// outage returns the longest time between two successful writes of the prober, or from the last one until the end of the load.
+func (r *record) outage(end time.Time) (longest time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := 1; i < len(r.successes); i++ {
-		longest = max(longest, r.successes[i].Sub(r.successes[i-1]))
+	for i, at := range r.successes {
+		next := end
+		if i+1 < len(r.successes) {
+			next = r.successes[i+1]
+		}
+		longest = max(longest, next.Sub(at))
 	}
 	return longest
 }

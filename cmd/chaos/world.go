@@ -68,7 +68,7 @@ func (w *world) serve(dir, store string, env ...string) *node {
 	w.Cleanup(n.kill)
 	n.start()
 	w.nodes = append(w.nodes, n)
-	w.gate.add(n)
+	w.gate.add(n, !w.row.unchecked)
 	return n
 }
 
