@@ -75,7 +75,7 @@ func (a *api) call(method, path string, body any, key string, deadline time.Dura
 	ctx, cancel := context.WithTimeout(context.Background(), deadline+5*time.Second)
 	defer cancel()
 	begun := time.Now()
-	q := history.Request{What: method + " " + path, Deadline: deadline}
+	q := history.Request{What: method + " " + path, Begun: begun, Deadline: deadline}
 	answer, err := a.exchange(ctx, method, path, body, key, &q)
 	q.Took = time.Since(begun)
 	if err != nil {
@@ -148,7 +148,7 @@ func (a *api) stream(ctx context.Context, path, after string, show func(event) b
 		var answer reply
 		_ = json.NewDecoder(response.Body).Decode(&answer)
 		a.record.request(history.Request{
-			What: "GET " + path + "/stream", Took: time.Since(begun), Deadline: soon, Status: response.StatusCode, Code: answer.Error.Code,
+			What: "GET " + path + "/stream", Begun: begun, Took: time.Since(begun), Deadline: soon, Status: response.StatusCode, Code: answer.Error.Code,
 			RetryAfter: response.Header.Get("Retry-After") != "",
 		})
 		if response.StatusCode == http.StatusNotFound {

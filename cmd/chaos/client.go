@@ -147,8 +147,8 @@ func (c *client) view(s history.Send) {
 	v := history.View{Viewer: c.name + " (SSE)", Session: s.Session, Reply: s.Reply}
 	path, cursor, over := "/v1/sessions/"+s.Session+"/messages/"+s.Reply, "", false
 	begun := time.Now()
-	for !over && time.Since(begun) < viewing {
-		ctx, cancel := context.WithTimeout(context.Background(), viewing-time.Since(begun))
+	for !over && time.Since(begun) < viewing && c.w.patience.Err() == nil {
+		ctx, cancel := context.WithTimeout(c.w.patience, viewing-time.Since(begun))
 		events := 1 + c.random.IntN(20)
 		err := c.w.api.stream(ctx, path, cursor, func(e event) bool {
 			cursor = e.id
@@ -193,7 +193,7 @@ func (c *client) socket() {
 
 // iterate iterates over the events of a send. It returns true if the send must be repeated.
 func (c *client) iterate(s *history.Send, m wsclient.NewMessage) (again bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), queued+viewing)
+	ctx, cancel := context.WithTimeout(c.w.patience, queued+viewing)
 	defer cancel()
 	v := history.View{Viewer: c.name + " (WebSocket)", Session: s.Session, Late: true}
 	begun := time.Now()

@@ -112,7 +112,7 @@ func (w *world) finish() {
 		return
 	}
 	stored := w.stored()
-	if _, ok := eventually(lastEnds, func() bool { return w.waiting() == 0 }); !ok {
+	if _, ok := eventually(lastEnds, func() bool { return w.waiting() == 0 || w.patience.Err() != nil }); !ok {
 		w.broken(history.Answered, "watchers still wait for the ends of %d replies, %v after the last request", w.waiting(), lastEnds)
 	}
 	w.unwatch()
@@ -159,21 +159,32 @@ func (w *world) stored() (all []history.Session) {
 			}
 			all = append(all, s)
 		}
-		return !streaming
+		return !streaming || w.patience.Err() != nil
 	}
 	eventually(lastEnds, read)
 	return all
 }
 
 // storedSession reads a session and its messages. It returns false if the session does not exist or cannot be read.
-func (w *world) storedSession(id string) (s history.Session, ok bool) {
-	a := w.insist("/v1/sessions/" + id)
+func (w *world) storedSession(id string) (history.Session, bool) {
+	return readSession(id, func(path string) (a *reply) {
+		eventually(10*time.Second, func() bool { // 10 s: a store that is available again responds sooner
+			a = w.api.call("GET", path, nil, "", soon, 404)
+			return w.patience.Err() != nil || a.status != 0 && a.status != 503
+		})
+		return a
+	})
+}
+
+// readSession reads a session and its messages with get. It returns false if the session does not exist or cannot be read.
+func readSession(id string, get func(path string) *reply) (s history.Session, ok bool) {
+	a := get("/v1/sessions/" + id)
 	if a.status != 200 {
 		return s, false
 	}
 	s = history.Session{ID: id, MessageCount: a.MessageCount, Usage: a.TokenUsage.Total}
 	for cursor := ""; ; {
-		page := w.insist("/v1/sessions/" + id + "/messages?order=asc&limit=100" + cursor)
+		page := get("/v1/sessions/" + id + "/messages?order=asc&limit=100" + cursor)
 		if page.status != 200 {
 			return s, false
 		}
@@ -185,13 +196,4 @@ func (w *world) storedSession(id string) (s history.Session, ok bool) {
 		}
 		cursor = "&cursor=" + page.Pagination.NextCursor
 	}
-}
-
-// insist repeats a GET request while it gets 503 or no response, for at most 10 s.
-func (w *world) insist(path string) (a *reply) {
-	eventually(10*time.Second, func() bool {
-		a = w.api.call("GET", path, nil, "", soon, 404)
-		return a.status != 0 && a.status != 503
-	})
-	return a
 }

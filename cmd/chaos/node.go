@@ -109,11 +109,25 @@ func (n *node) ended(cmd *exec.Cmd, output *tail) {
 		n.peak = max(n.peak, usage.Maxrss<<10)
 	}
 	if !n.expected {
-		n.w.record.crash(fmt.Sprintf("%v: %s", cmd.ProcessState, output))
+		n.w.record.crash(fmt.Sprintf("%v: %s", cmd.ProcessState, reason(output.String())))
 	}
 	if strings.Contains(output.String(), "WARNING: DATA RACE") {
-		n.w.record.crash("the race detector reports: " + output.String())
+		n.w.record.crash(reason(output.String()))
 	}
+}
+
+// signs begin the message of a server that crashes.
+var signs = []string{"panic:", "fatal error:", "unexpected fault address", "SIGSEGV", "WARNING: DATA RACE"}
+
+// reason returns the part of a server's output that says why it ended, without most of the trace.
+func reason(output string) string {
+	const most = 500
+	for _, sign := range signs {
+		if i := strings.Index(output, sign); i >= 0 {
+			return output[i:min(i+most, len(output))]
+		}
+	}
+	return output[max(0, len(output)-most):]
 }
 
 // kill ends the process with SIGKILL and waits for its end.
@@ -173,6 +187,15 @@ func (n *node) text() string {
 	return n.output.String()
 }
 
+// outputLines returns the number of lines that the process has written.
+func (n *node) outputLines() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.output.mu.Lock()
+	defer n.output.mu.Unlock()
+	return n.output.lines
+}
+
 // memory returns the highest resident memory of the node so far, in bytes.
 func (n *node) memory() int64 {
 	n.mu.Lock()
@@ -213,8 +236,8 @@ type tail struct {
 	lines int    // guarded by mu
 }
 
-// maxTail is the size of the kept output: enough for the trace of a panic.
-const maxTail = 16 << 10
+// maxTail is the size of the kept output: enough for the traces of all goroutines.
+const maxTail = 256 << 10
 
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()

@@ -22,12 +22,14 @@ type world struct {
 	random *rand.Rand // decides the schedule of the faults; only the goroutine of the row uses it
 	say    func(format string, about ...any)
 
-	record *record
-	model  *model
-	gate   *gate
-	api    *api // through the gate
-	nodes  []*node
-	worst  worst // owned by the goroutine of the row
+	record   *record
+	model    *model
+	gate     *gate
+	api      *api // through the gate
+	nodes    []*node
+	worst    worst           // owned by the goroutine of the row
+	patience context.Context // ends when the clients need not wait for replies any more, because the server may refuse reads for ever
+	giveUp   context.CancelFunc
 
 	ended    chan struct{} // closed when the clients must stop
 	clients  sync.WaitGroup
@@ -36,7 +38,8 @@ type world struct {
 	watching context.Context
 
 	mu   sync.Mutex
-	live map[string]int // guarded by mu; by session: the replies whose end a watcher has not got
+	live map[string]int       // guarded by mu; by session: the replies whose end a watcher has not got
+	told map[string]time.Time // guarded by mu; by session: when its watcher heard of its expiry; zero if it did not
 }
 
 // worst has the worst figures of a try.
@@ -49,13 +52,15 @@ type worst struct {
 func newWorld(s *scene, r *row, binary string, seed uint64) *world {
 	w := &world{
 		scene: s, row: r, binary: binary, random: rand.New(rand.NewPCG(seed, 14)), record: newRecord(), ended: make(chan struct{}),
-		live: map[string]int{},
+		live: map[string]int{}, told: map[string]time.Time{},
 	}
 	w.model = newModel(s, 60*time.Millisecond)
 	w.gate = newGate(s)
 	w.api = newAPI("http://"+w.gate.addr, w.record)
 	w.watching, w.unwatch = context.WithCancel(context.Background())
 	s.Cleanup(w.unwatch)
+	w.patience, w.giveUp = context.WithCancel(context.Background())
+	s.Cleanup(w.giveUp)
 	return w
 }
 
@@ -145,9 +150,13 @@ func (w *world) pages(session string, limit int, gone bool) {
 // watch follows a session over a WebSocket until the end of the try. It records what it gets of each reply.
 func (w *world) watch(session string) {
 	c := w.socketClient()
+	w.tell(session, time.Time{})
 	w.watchers.Go(func() {
 		views := map[string]*history.View{}
 		for e, err := range c.Watch(w.watching, session, "") {
+			if e.Type == wsclient.Expired {
+				w.tell(session, time.Now())
+			}
 			if err != nil || e.Type == wsclient.Deleted || e.Type == wsclient.Expired {
 				break
 			}
@@ -190,6 +199,13 @@ func (w *world) setLive(session string, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.live[session] = n
+}
+
+// tell records when the watcher of a session heard of its expiry.
+func (w *world) tell(session string, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told[session] = at
 }
 
 // waiting returns the number of replies whose end a watcher waits for.

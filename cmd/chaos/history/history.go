@@ -68,6 +68,7 @@ type Read struct {
 // Request is one request and its result. Status is 0 if no response arrived, because the connection broke.
 type Request struct {
 	What           string // for example "POST /v1/sessions"
+	Begun          time.Time
 	Took, Deadline time.Duration
 	Status         int
 	Code           string // the error code; "" after a success
