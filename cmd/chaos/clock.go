@@ -56,37 +56,47 @@ func (c *clockBuild) get(plain string) (string, error) {
 }
 
 func buildWithClock(dir string) (string, error) {
-	root, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		return "", err
-	}
 	repository, err := module()
 	if err != nil {
 		return "", err
 	}
-	original := filepath.Join(strings.TrimSpace(string(root)), "src/time/time.go")
-	source, err := os.ReadFile(original)
+	files, err := patchedTime()
 	if err != nil {
 		return "", err
 	}
-	if strings.Count(string(source), patchFrom) != 1 {
-		return "", fmt.Errorf("%s has another form than the patch of the clock expects", original)
-	}
+	files[filepath.Join(repository, "cmd/parley/chaos_clock.go")] = patchRead
 	replace := map[string]string{}
-	for target, text := range map[string]string{
-		original: strings.Replace(string(source), patchFrom, patchTo, 1) + patchVar,
-		filepath.Join(repository, "cmd/parley/chaos_clock.go"): patchRead,
-	} {
+	for target, text := range files {
 		path := filepath.Join(dir, filepath.Base(target))
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			return "", err
 		}
 		replace[target] = path
 	}
-	overlay, _ := json.Marshal(map[string]any{"Replace": replace})
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
 	path := filepath.Join(dir, "overlay.json")
 	if err := os.WriteFile(path, overlay, 0o600); err != nil {
 		return "", err
 	}
 	return build(dir, "parley-with-clock", "-overlay", path)
+}
+
+// patchedTime returns the patched file of package time, by its path.
+func patchedTime() (map[string]string, error) {
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return nil, err
+	}
+	original := filepath.Join(strings.TrimSpace(string(root)), "src/time/time.go")
+	source, err := os.ReadFile(original)
+	if err != nil {
+		return nil, err
+	}
+	if strings.Count(string(source), patchFrom) != 1 {
+		return nil, fmt.Errorf("%s has another form than the patch of the clock expects", original)
+	}
+	return map[string]string{original: strings.Replace(string(source), patchFrom, patchTo, 1) + patchVar}, nil
 }

@@ -31,7 +31,7 @@ const (
 
 // underLoad runs the steps while clients use the service. Then it lets the service recover, ends the load, and checks the history.
 func (w *world) underLoad(steps []step) {
-	w.describe(steps)
+	w.say("schedule: %s", timetable(steps))
 	w.load()
 	time.Sleep(warmUp)
 	for _, s := range steps {
@@ -43,14 +43,14 @@ func (w *world) underLoad(steps []step) {
 	w.finish()
 }
 
-// describe prints the schedule.
-func (w *world) describe(steps []step) {
+// timetable describes steps, with their times since the beginning of the load.
+func timetable(steps []step) string {
 	at, all := warmUp, []string(nil)
 	for _, s := range steps {
 		at += s.after
 		all = append(all, fmt.Sprintf("%.1f s %s", at.Seconds(), s.what))
 	}
-	w.say("schedule: %s", strings.Join(all, ", "))
+	return strings.Join(all, ", ")
 }
 
 // load starts the clients and the prober.
@@ -130,6 +130,7 @@ func (w *world) judge(stored []history.Session) {
 	h := w.record.h
 	w.record.mu.Unlock()
 	h.Stored, h.Model, h.Lossy, h.Allowed = stored, w.model.answers(), w.row.lossy, w.row.allowed
+	h.Halted = w.patience.Err() != nil
 	for _, v := range history.Check(h) {
 		w.broken(v.Promise, "%s", v.About)
 	}

@@ -25,7 +25,8 @@ type command struct {
 	Only     []string      `placeholder:"FAULT,..." help:"Run only these rows."`
 	Skip     []string      `placeholder:"FAULT,..." help:"Do not run these rows."`
 	Parallel int           `default:"${parallel}" help:"Number of tries at the same time."`
-	Scale    int           `default:"100" help:"Size of the floods in percent."`
+	Scale    int           `default:"100" help:"Size of floods and of series of faults in percent. It changes the schedule of a seed."`
+	Binary   string        `placeholder:"FILE" help:"The server under test. Default: built from this checkout."`
 	Table    string        `placeholder:"FILE" help:"Write the table into this file, between the lines <!-- chaos --> and <!-- /chaos -->. Default: print it."`
 	List     bool          `help:"Print the rows and stop."`
 }
@@ -66,9 +67,11 @@ func (c *command) run(ctx context.Context, out io.Writer) (broken bool, err erro
 		return false, err
 	}
 	defer os.RemoveAll(dir)
-	binary, err := build(dir, "parley")
-	if err != nil {
-		return false, err
+	binary := c.Binary
+	if binary == "" {
+		if binary, err = build(dir, "parley"); err != nil {
+			return false, err
+		}
 	}
 	if c.Seed == 0 {
 		c.Seed = randomSeed()
@@ -81,7 +84,7 @@ func (c *command) run(ctx context.Context, out io.Writer) (broken bool, err erro
 	p := plan{rows: chosen, seed: c.Seed, tries: c.Tries, duration: c.Duration, parallel: c.Parallel, binary: binary, scale: c.Scale}
 	p.run(ctx, say, func(r result) {
 		all.add(r)
-		report(r, say)
+		report(r, c.Scale, say)
 		broken = broken || len(r.violations) > 0
 	})
 	text := about(begun) + "\n\n" + all.markdown()
@@ -108,7 +111,7 @@ func (c *command) choose() ([]*row, error) {
 }
 
 // report prints a result. For a broken promise, it prints the command that repeats the try.
-func report(r result, say func(format string, about ...any)) {
+func report(r result, scale int, say func(format string, about ...any)) {
 	switch {
 	case r.skipped != "":
 		say("%s: skipped: %s", r.row.name, r.skipped)
@@ -116,7 +119,7 @@ func report(r result, say func(format string, about ...any)) {
 		say("%s, seed %d: whole after %.0f s: %d confirmed sends, %d pieces, outage %s, end %s, %s", r.row.name, r.seed, r.took.Seconds(),
 			r.sends, r.pieces, seconds(r.worst.outage), seconds(r.worst.ending), megabytes(r.worst.memory))
 	default:
-		say("%s, seed %d: %d VIOLATIONS\n  %s\n  repeat with: %s", r.row.name, r.seed, len(r.violations), summary(r.violations), repeat(r))
+		say("%s, seed %d: %d VIOLATIONS\n  %s\n  repeat with: %s", r.row.name, r.seed, len(r.violations), summary(r.violations), repeat(r, scale))
 	}
 }
 
@@ -131,6 +134,6 @@ func summary(violations []string) string {
 }
 
 // repeat returns the command that repeats a try.
-func repeat(r result) string {
-	return fmt.Sprintf("go run ./cmd/chaos --only %s --seed %d --tries 1", r.row.name, r.seed)
+func repeat(r result, scale int) string {
+	return fmt.Sprintf("go run ./cmd/chaos --only %s --seed %d --tries 1 --scale %d", r.row.name, r.seed, scale)
 }

@@ -45,7 +45,7 @@ func damagedAtStart(w *world) {
 	time.Sleep(4 * time.Second)
 	w.finish()
 	n.kill()
-	for range copies {
+	for range w.scaled(copies, 4) {
 		damaged := w.TempDir()
 		if err := copyStore(dir, damaged); err != nil {
 			w.Fatal(err)

@@ -34,7 +34,7 @@ func sendsAtOnce(w *world) {
 	n := w.embedded(w.TempDir())
 	w.api = newAPI("http://"+n.addr, w.record) // the gate would need two more connections for each send
 	w.api.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
-	count := allSends * w.scale / 100
+	count := w.scaled(allSends, 100)
 	w.say("schedule: %d sends", count)
 	sessions := make([]string, count)
 	each(64, count, func(i int) { sessions[i] = w.createSession() })

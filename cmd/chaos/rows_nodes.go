@@ -21,11 +21,11 @@ func nodeRows() []*row {
 	return []*row{
 		{
 			name: "node-killed", fault: "`kill -9` of a node, again and again", where: "3 nodes, Redis",
-			try: func(w *world) { w.onRedis(3, ""); w.underLoad(w.kills(4)) }, outage: margin, ending: orphaned + margin, short: true,
+			try: func(w *world) { w.onRedis(3, ""); w.underLoad(w.kills(w.scaled(4, 2))) }, outage: margin, ending: orphaned + margin, short: true,
 		},
 		{
 			name: "server-killed", fault: "`kill -9` of the server, again and again", where: "embedded store",
-			try:    func(w *world) { w.embedded(w.TempDir()); w.underLoad(w.kills(4)) },
+			try:    func(w *world) { w.embedded(w.TempDir()); w.underLoad(w.kills(w.scaled(4, 2))) },
 			outage: 2*time.Second + margin, ending: 2*time.Second + margin, short: true,
 		},
 		{
@@ -35,7 +35,7 @@ func nodeRows() []*row {
 		},
 		{
 			name: "viewers-cut", fault: "connections are cut; clients resume on another node", where: "3 nodes, Redis",
-			try: func(w *world) { w.onRedis(3, ""); w.underLoad(w.cuts(40)) }, outage: margin, ending: poll + margin, short: true,
+			try: func(w *world) { w.onRedis(3, ""); w.underLoad(w.cuts(w.scaled(40, 15))) }, outage: margin, ending: poll + margin, short: true,
 		},
 	}
 }

@@ -28,8 +28,7 @@ func try(r *row, binary string, seed uint64, scale int, say func(format string, 
 	var w *world
 	s.play(func() {
 		w = newWorld(s, r, binary, seed)
-		w.scale = scale
-		w.say = say
+		w.scale, w.say = scale, say
 		r.try(w)
 	})
 	out := result{row: r, seed: seed, took: time.Since(begun)}

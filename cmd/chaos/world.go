@@ -18,7 +18,7 @@ type world struct {
 	*scene
 	row    *row
 	binary string     // the server under test
-	scale  int        // the size of floods, in percent
+	scale  int        // the size of floods and of series of faults, in percent
 	random *rand.Rand // decides the schedule of the faults; only the goroutine of the row uses it
 	say    func(format string, about ...any)
 
@@ -51,7 +51,7 @@ type worst struct {
 // newWorld starts the model and the gate. The row starts the rest.
 func newWorld(s *scene, r *row, binary string, seed uint64) *world {
 	w := &world{
-		scene: s, row: r, binary: binary, random: rand.New(rand.NewPCG(seed, 14)), record: newRecord(), ended: make(chan struct{}),
+		scene: s, row: r, binary: binary, random: random(seed), record: newRecord(), ended: make(chan struct{}),
 		live: map[string]int{}, told: map[string]time.Time{},
 	}
 	w.model = newModel(s, 60*time.Millisecond)
@@ -63,6 +63,12 @@ func newWorld(s *scene, r *row, binary string, seed uint64) *world {
 	s.Cleanup(w.giveUp)
 	return w
 }
+
+// random returns the source of the schedule of a seed.
+func random(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 14)) }
+
+// scaled returns n at the scale of the try, but at least least.
+func (w *world) scaled(n, least int) int { return max(least, n*w.scale/100) }
 
 // tiers sets limits that no load of the harness reaches.
 const tiers = `{"pro":{"requestsPerMinute":1000000,"framesPerMinute":1000000,"tokensPerMinute":1000000000,"activeSessions":1000000}}`

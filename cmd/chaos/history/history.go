@@ -11,6 +11,8 @@ type History struct {
 	// Lossy means that the surroundings may lose confirmed writes, for example a Redis that is emptied. Then a message may be
 	// missing, and an ending may change. The other promises hold.
 	Lossy bool
+	// Halted means that the store accepts no more writes, so the last replies may have no ending.
+	Halted bool
 	// Allowed lists error codes that are expected besides those of every run.
 	Allowed []string
 

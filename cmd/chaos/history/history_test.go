@@ -108,7 +108,12 @@ func TestCheck_LossyHistory_OnlyLossAllowed(t *testing.T) {
 	if found := Check(h); len(found) > 0 {
 		t.Errorf("violations although the loss is allowed: %v", found)
 	}
-	h.Stored[0].Messages[1].Content = "two "
+	m = h.Stored[0].Messages
+	m[1].Status, h.Halted = "streaming", true
+	if found := Check(h); len(found) > 0 {
+		t.Errorf("violations although the store accepts no endings: %v", found)
+	}
+	m[1].Content = "two "
 	if len(Check(h)) == 0 {
 		t.Error("an altered text in a lossy history is not reported")
 	}
