@@ -136,9 +136,9 @@ vet:
 lint: ## runs the pinned linter alone
 	$(call step,staticcheck,go run $(STATICCHECK) -checks '$(CHECKS)' ./...)
 
-# The first scan only compares the versions of the modules and of Go with the database of vulnerabilities, which takes a second. If
-# it finds something (exit status 3), the second scan fails if the code calls a vulnerable function. If the tool or the database
-# cannot be downloaded, nothing is checked: the step prints the reason and passes. The message then matches OFFLINE.
+# The first scan only compares the versions of the modules and of Go with the database of vulnerabilities. That takes a second.
+# If the first scan finds a vulnerable version (exit status 3), a second scan fails if the code calls a vulnerable function. If
+# the tool or the database cannot be downloaded, nothing is checked: the step prints the error, which matches OFFLINE, and passes.
 OFFLINE := fetching vulnerabilities:|dial tcp|module lookup disabled|Forbidden|Not Found|i/o timeout
 
 govulncheck: ## looks for known vulnerabilities in the dependencies and in Go

@@ -158,8 +158,8 @@ type Principal struct {
 	Secret Hash
 	// Until is the time at which the secret stops working; zero means never. A later rotation does not change Until.
 	Until time.Time
-	// DeprecatedSince is the time at which a rotation replaced the secret; zero if no rotation has. The secret works for at
-	// most [GracePeriod] after that time.
+	// DeprecatedSince is the time at which a rotation replaced the secret; zero if the secret is the newest of its key. The
+	// secret works for at most [GracePeriod] after that time.
 	DeprecatedSince time.Time
 	// SessionID is the id of the only session that the principal may access; "" means any session. Only a ticket can limit
 	// the principal to one session.

@@ -78,8 +78,9 @@ func (s *SocketFrames) Close() {
 	}
 }
 
-// Take counts a frame. Only one goroutine may call it. If the limit is reached, it returns a [*LimitError]. It asks the store only for a new lease. If the
-// store cannot be reached, Take counts locally: each node then admits about the limit (limit.FrameMeter.Alone).
+// Take counts a frame. Only one goroutine may call Take. If the limit is reached, Take returns a [*LimitError]. Take asks the
+// store only for a new lease. If the store cannot be reached, Take counts locally: each node then admits about the limit
+// (limit.FrameMeter.Alone).
 func (s *SocketFrames) Take() error {
 	if s.limit == 0 {
 		return nil

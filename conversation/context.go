@@ -10,9 +10,9 @@ import (
 // ContextStore reads the data for planning a window, and stores summaries and embeddings.
 type ContextStore interface {
 	// Context returns the Context with which a turn would begin now. tokens is the size of the new message's content, without
-	// overhead. It changes nothing and never returns *OverflowError. History includes a streaming reply with its journalled
-	// text. If Index has embeddings, and ctx carries an admission (auth.Admission), Context charges tokens to the limit of
-	// tokens a minute, or returns an *auth.LimitError, because the caller will embed the new message.
+	// overhead. The session does not change, and the error is never *OverflowError. History includes a streaming reply with
+	// its journalled text. If Index has embeddings, the caller will embed the new message. Then, if ctx carries an admission
+	// (auth.Admission), Context charges tokens to the limit of tokens a minute, or returns an *auth.LimitError.
 	Context(ctx context.Context, owner Owner, sessionID string, tokens int) (Context, error)
 	// MessagesByID returns messages of a session in the order of ids. It leaves out messages that do not exist.
 	MessagesByID(ctx context.Context, owner Owner, sessionID string, ids []string) ([]Message, error)
@@ -43,11 +43,11 @@ type Context struct {
 	Index []Indexed
 }
 
-// HistoryBytes bounds the bytes of the records that a store reads for a Context.History, because the tokens of a message do not
-// bound its bytes: each message may have 16 KiB of metadata, and long runs of spaces take few tokens. Redis takes 2 ms to read
-// 1 MiB. A window of 1,000,000 tokens has about 4 MiB of text, and the smallest messages with the largest metadata take 5 MiB in a
-// window of 4,096 tokens. So only sessions with much metadata and a large window exceed 8 MiB. Their older messages then count as
-// messages before the history.
+// HistoryBytes bounds the bytes of the records that a store reads for a Context.History. The tokens of a message do not
+// bound its bytes: each message may have 16 KiB of metadata, and long runs of spaces take few tokens. Redis takes 2 ms to
+// read 1 MiB. A window of 1,000,000 tokens has about 4 MiB of text, and the smallest messages with the largest metadata
+// take 5 MiB in a window of 4,096 tokens. So only sessions with much metadata and a large window exceed 8 MiB. Their older
+// messages then count as messages before the history.
 const HistoryBytes = 8 << 20
 
 // IndexLimit is the maximum number of messages among which a priority or semantic window chooses: 1,000 exchanges. The

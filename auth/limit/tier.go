@@ -201,9 +201,9 @@ func number[N int | int64](most int64, field func(*TierLimits) *N) func(*json.De
 }
 
 // ParseTiers returns the default tiers with the changes in overrides, the value of PARLEY_TIERS. overrides is a JSON object
-// such as {"pro":{"requestsPerMinute":600}}, with the fields in tierFields. Values must be whole numbers of at least 1. An
-// empty text changes nothing. An unknown or repeated name is an error: otherwise, nobody would notice a typing error. The
-// error names the field.
+// such as {"pro":{"requestsPerMinute":600}}, with the fields in tierFields. enforceMonth is true or false; all other values
+// are whole numbers of at least 1. An empty text changes nothing. An unknown or repeated name is an error: otherwise, nobody
+// would notice a typing error. The error names the field.
 func ParseTiers(overrides string) (Tiers, error) {
 	tiers := DefaultTiers()
 	if strings.TrimSpace(overrides) == "" {

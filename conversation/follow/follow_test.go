@@ -248,7 +248,7 @@ func TestFollow_LastViewerCloses_TopicClosed(t *testing.T) {
 	})
 }
 
-func TestView_ExactPositions_CheckPositionRefusesOthers(t *testing.T) {
+func TestView_AnyPosition_BeginsThereOrErrNoPosition(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()

@@ -85,7 +85,7 @@ func (s *subject) wantNoKey(t *testing.T, what string, hash auth.Hash) {
 	wantError(t, "KeyByHash of "+what, err, auth.ErrInvalidToken)
 }
 
-// keyPages returns all pages of an owner's keys. A page must have no more than the given number of keys.
+// keyPages returns all pages of an owner's keys. limit is the KeyQuery.Limit of each page; no page may have more keys.
 func (s *subject) keyPages(t *testing.T, owner auth.Owner, limit int) (pages [][]auth.Key) {
 	t.Helper()
 	query := auth.KeyQuery{Limit: limit}

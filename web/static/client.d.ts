@@ -91,7 +91,7 @@ export interface Usage {
 
 export type Granularity = "hour" | "day" | "week" | "month";
 
-/** Activity in a period. firstToken is in milliseconds, or null if there was no reply. averageDuration is in seconds. */
+/** Activity in a period. firstToken is in milliseconds, or null if no reply had text. averageDuration is in seconds. */
 export interface Figures {
   sessions: { total: number; active: number; averageDuration: number };
   messages: { total: number; averagePerSession: number; userMessages: number; assistantMessages: number };

@@ -57,7 +57,7 @@ const makers = {
 };
 
 const isLink = new Set([smd.LINK, smd.IMAGE]);
-const isStructure = new Set([smd.LIST_UNORDERED, smd.LIST_ORDERED, smd.TABLE, smd.TABLE_ROW]); // contain only isPart
+const isStructure = new Set([smd.LIST_UNORDERED, smd.LIST_ORDERED, smd.TABLE, smd.TABLE_ROW]); // contain only elements of isPart
 const isPart = new Set([smd.LIST_ITEM, smd.TABLE_ROW, smd.TABLE_CELL]);
 const isProse = new Set([
   smd.PARAGRAPH, smd.HEADING_1, smd.HEADING_2, smd.HEADING_3, smd.HEADING_4, smd.HEADING_5, smd.HEADING_6, smd.LIST_ITEM,
@@ -126,7 +126,7 @@ export class Markdown {
 
   // ---- Workarounds for the parser
 
-  /** Called with each character before the parser. Returns true if the parser must not get the character. */
+  /** Gets each character before the parser does. Returns true if the parser must not get the character. */
   #preprocess(character) {
     const p = this.#parser;
     if (p.pending.length > MAX_PENDING || p.len > MAX_DEPTH) this.#release();
@@ -262,8 +262,8 @@ export class Markdown {
     parent.setAttribute("data-caret", "");
   }
 
-  /** Returns the parent for a new element. If a list or table cannot contain the element, that is a paragraph after the list or
-   * table. */
+  /** Returns the parent for a new element. If a list or table cannot contain the element, the parent is a paragraph after the
+   * list or table. */
   #parentOf(token) {
     const outer = this.#open.at(-1);
     if (!outer) return this.#root;
@@ -277,8 +277,8 @@ export class Markdown {
     return this.#loose;
   }
 
-  /** The parser holds back the last character. If that is plain text, shows it now, so that the reader sees each delta in
-   * full. */
+  /** Shows the last character now if it is plain text, although the parser still holds it back. So the reader sees each delta
+   * in full. */
   #showEarly() {
     const { token, pending } = this.#parser;
     if (this.#early !== "" || !isProse.has(token) || !ORDINARY.test(pending)) return;
