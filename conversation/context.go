@@ -125,7 +125,7 @@ type ContextReport struct {
 	PromptTokens int             `json:"promptTokens"`
 	MaxTokens    int             `json:"maxTokens"`
 	// Each message of the session, including the new message, counts in exactly one of the next four fields. Kept: sent
-	// word for word. InSummary: covered by the summary that was sent. Dropped: neither sent nor in the summary.
+	// word for word. InSummary: covered by the summary that was sent. Dropped: neither sent nor in a summary that was sent.
 	// Skipped: never sent, because the reply failed or has no text.
 	Kept      MessageRange `json:"kept"`
 	InSummary MessageRange `json:"folded"`

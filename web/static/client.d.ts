@@ -198,7 +198,8 @@ export class Client {
   history(sessionId: string, query?: { limit?: number; cursor?: string; order?: "asc" | "desc" }): Promise<Page<Message>>;
   message(sessionId: string, messageId: string): Promise<Message>;
   clear(sessionId: string): Promise<{ cleared: number; sessionId: string }>;
-  /** Returns the prompt that a message would produce. Calls no model and changes nothing, but counts as a request. */
+  /** Returns the prompt that a message would produce. Changes nothing, and calls no model except the embedding model of a
+   * semantic session. Counts as a request. */
   preview(sessionId: string, content: string, options?: { role?: "user" | "system" }): Promise<ContextPreview>;
 
   /** usage() and metrics() need the scope `read:analytics`. */
