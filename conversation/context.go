@@ -38,8 +38,8 @@ type Context struct {
 	History []Message
 	// Index holds the newest IndexLimit messages, oldest first, without a streaming reply. It is empty unless the
 	// window must choose among them: the policy is priority or semantic, compression is enabled, and the history does
-	// not fit beside the new message. With the policy priority, it is not empty either if the session has a live reply,
-	// because the text of that reply may fill the window.
+	// not fit beside the new message. There is one exception: with the policy priority, a session with a live reply always
+	// has an Index, because the text of that reply may fill the window.
 	Index []Indexed
 }
 

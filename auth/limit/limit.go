@@ -102,7 +102,7 @@ func (d Decision) RefuseTokens(s Status) Decision {
 	return refused
 }
 
-// refuse makes d a refusal by the limit with the state s, if s has a wait.
+// refuse makes d a refusal by the limit of s, unless s.Wait is 0.
 func (d *Decision) refuse(s Status) {
 	if s.Wait > 0 {
 		d.Refused, d.RefusedLimit, d.RetryAfter = s.By, s.Limit, s.Wait

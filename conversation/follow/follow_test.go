@@ -192,7 +192,7 @@ func TestFollow_ClearedOrGone_BothNodesShow(t *testing.T) {
 			session := a.NewSession()
 			here, there := a.Watch(session, nil), b.Watch(session, nil)
 			if name == "expired" {
-				time.Sleep(conversation.Lifetime - 10*time.Second) // later than the model timeout before the expiry, so that the model does not stall first
+				time.Sleep(conversation.Lifetime - 10*time.Second) // shortly before the expiry, so that the model's timeout does not come first
 			}
 			a.Begun(session, "hello")
 			c := model.Next(t)

@@ -15,7 +15,7 @@ import { languageOf } from "./languages.js";
 import * as smd from "./lib/streaming-markdown/smd.min.js";
 
 const MAX_DEPTH = 20; // nested elements, below the parser's limit of 24
-const MAX_PENDING = 2048; // characters that the parser holds back; the longest address has as many
+const MAX_PENDING = 2048; // characters that the parser holds back: enough for an address of MAX_ADDRESS
 const MAX_ADDRESS = 2048; // characters of a link: longer ones are not useful, and some servers reject them
 const MAX_INDENT = 200; // columns; further leading blanks are dropped, because no list nests that deep
 
@@ -147,8 +147,8 @@ export class Markdown {
     return false;
   }
 
-  /** Ends an address or an inline formula with its line. Otherwise, without a closing mark, it would take the rest of the
-   * reply. */
+  /** Ends an address or an inline formula at the end of its line. Otherwise, an address or formula without a closing mark would
+   * take the rest of the reply. */
   #endLine(p) {
     if (this.#inAddress()) this.#release();
     else if (p.token === smd.EQUATION_INLINE) {

@@ -183,8 +183,8 @@ const task = () => new Promise((resolve) => {
 });
 
 Object.assign(globalThis.tests, {
-  /** Streams a reply of count tokens as fast as possible, ten per task. Returns { ms, longest: the longest task in ms, writes
-   * }. */
+  /** Streams a reply of count tokens as fast as possible, ten per task. Returns { ms: the whole time, longest: the longest task
+   * in ms, writes: the number of times that the page was written }. */
   async tokens(count) {
     const content = sample(count * 4.5);
     const log = newLog();
