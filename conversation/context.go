@@ -36,10 +36,10 @@ type Context struct {
 	// History holds the newest messages, oldest first: as many as fit into the window.Budget of the session's
 	// configuration and into HistoryBytes, and one more. They lack their Metadata, which may be large and is in no prompt.
 	History []Message
-	// Index holds the newest IndexLimit messages, oldest first, without a streaming reply. It is empty unless the
-	// window must choose among them: the policy is priority or semantic, compression is enabled, and the history does
-	// not fit beside the new message. There is one exception: with the policy priority, a session with a live reply always
-	// has an Index, because the text of that reply may fill the window.
+	// Index holds the newest IndexLimit messages, oldest first, without a streaming reply. It is empty unless the window
+	// must choose among them: the policy is priority or semantic, compression is enabled, and the history does not fit
+	// beside the new message. With the policy priority, a history with a live reply counts as one that does not fit,
+	// because the text of that reply may fill the window.
 	Index []Indexed
 }
 

@@ -192,7 +192,8 @@ func TestFollow_ClearedOrGone_BothNodesShow(t *testing.T) {
 			session := a.NewSession()
 			here, there := a.Watch(session, nil), b.Watch(session, nil)
 			if name == "expired" {
-				time.Sleep(conversation.Lifetime - 10*time.Second) // shortly before the expiry, so that the model's timeout does not come first
+				// The reply begins shortly before the expiry, so that the model's timeout does not come first.
+				time.Sleep(conversation.Lifetime - 10*time.Second)
 			}
 			a.Begun(session, "hello")
 			c := model.Next(t)

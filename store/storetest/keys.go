@@ -273,7 +273,7 @@ func keyQuota(t *testing.T, s *subject) {
 	_, err = s.createWithin(3, test)
 	must(t, err, "CreateKey in the other mode")
 	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), keys[1].ID, auth.CLI), "RevokeKey")
-	_, err = s.createWithin(3, extra) // the refused key has left nothing
+	_, err = s.createWithin(3, extra) // the refusal has stored nothing
 	must(t, err, "CreateKey after a revocation")
 	_, err = s.createWithin(3, s.newKey())
 	wantQuotaError(t, err, full)

@@ -104,7 +104,7 @@ func sessionQuotaFrees(t *testing.T, s *subject) {
 	wantQuotaError(t, err, full)
 	_, err = s.store.DeleteSession(s.ctx, s.owner, second.ID)
 	must(t, err, "DeleteSession")
-	made, err := s.createIn(two, refused) // the refused request has left nothing
+	made, err := s.createIn(two, refused) // the refusal has stored nothing
 	must(t, err, "CreateSession after a delete")
 	same(t, "whether the create is a replay", made.Replayed, false)
 	_, err = s.createIn(two, plain())
