@@ -22,6 +22,9 @@ func (c *checker) endings() {
 	}
 	for _, s := range c.Stored {
 		for _, m := range s.Messages {
+			if m.Role == "assistant" {
+				c.text("reply "+m.ID+" in the store", m.ID, 0, m.Content)
+			}
 			if m.ended() {
 				c.ending(m)
 				compare("the store", m)
@@ -61,7 +64,6 @@ func (c *checker) ending(m Message) {
 	if !slices.Contains(states, m.Status) {
 		c.broken(OneEnding, "reply %s has the status %q", m.ID, m.Status)
 	}
-	c.text("reply "+m.ID+" in the store", m.ID, 0, m.Content)
 	sent := c.Model[c.messageOf[m.ID]]
 	switch {
 	case m.Status != "completed":
