@@ -35,7 +35,7 @@ type api struct {
 }
 
 func newAPI(url string, r *record) *api {
-	return &api{url: url, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2}}, record: r}
+	return &api{url: url, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, record: r}
 }
 
 // reply is a response of the API: the fields of all types of responses.
@@ -148,8 +148,8 @@ func (a *api) stream(ctx context.Context, path, after string, show func(event) b
 		var answer reply
 		_ = json.NewDecoder(response.Body).Decode(&answer)
 		a.record.request(history.Request{
-			What: "GET " + path + "/stream", Begun: begun, Took: time.Since(begun), Deadline: soon, Status: response.StatusCode, Code: answer.Error.Code,
-			RetryAfter: response.Header.Get("Retry-After") != "",
+			What: "GET " + path + "/stream", Begun: begun, Took: time.Since(begun), Deadline: soon,
+			Status: response.StatusCode, Code: answer.Error.Code, RetryAfter: response.Header.Get("Retry-After") != "",
 		})
 		if response.StatusCode == http.StatusNotFound {
 			return errGone

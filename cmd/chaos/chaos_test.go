@@ -17,7 +17,8 @@ var expectedToFail = []string{}
 const (
 	// shortScale keeps the short form at some 20 CPU seconds, in percent of the full size of a flood or a series of faults.
 	shortScale = 10
-	// shortSeed is the seed of each row in the short form, so that a failure is not a matter of luck. `make chaos` chooses others.
+	// shortSeed is the seed of each row in the short form, so that a failure is not a matter of luck. `make chaos` chooses
+	// others.
 	shortSeed = 1
 )
 

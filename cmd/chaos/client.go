@@ -87,7 +87,8 @@ func (c *client) message() string {
 	return fmt.Sprintf("%s-%d say %d%s", c.name, c.sent, words, c.w.lie(c.random))
 }
 
-// post sends a message over REST until the send is confirmed. It returns false if the load ended before, or if the session is gone.
+// post sends a message over REST until the send is confirmed. It returns false if the load ended before, or if the session is
+// gone.
 func (c *client) post(s *history.Send, streaming bool) bool {
 	key := fmt.Sprintf("key-%s-%d", c.name, c.sent)
 	body := map[string]any{"content": s.Content, "streaming": streaming}

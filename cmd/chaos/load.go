@@ -24,12 +24,13 @@ const (
 	probeEvery = 100 * time.Millisecond
 	// warmUp is the time of load before the first fault; settle, after the recovery.
 	warmUp, settle = 1500 * time.Millisecond, 1500 * time.Millisecond
-	// recovery is the longest time from the last step until writes succeed again. Only a service that does not recover reaches it;
-	// each row has a lower bound for its outage.
+	// recovery is the longest time from the last step until writes succeed again. Only a service that does not recover reaches
+	// it; each row has a lower bound for its outage.
 	recovery = 75 * time.Second
 )
 
-// underLoad runs the steps while clients use the service. Then it lets the service recover, ends the load, and checks the history.
+// underLoad runs the steps while clients use the service. Then it lets the service recover, ends the load, and checks the
+// history.
 func (w *world) underLoad(steps []step) {
 	w.say("schedule: %s", timetable(steps))
 	w.load()

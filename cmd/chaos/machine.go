@@ -11,12 +11,17 @@ import (
 
 // about returns the sentence above the table: when, which commit, and on which machine.
 func about(begun time.Time) string {
-	commit, err := exec.Command("git", "describe", "--always", "--dirty").Output()
-	if err != nil {
-		commit = []byte("an unknown commit")
-	}
 	return fmt.Sprintf("%s, %s of faults, commit `%s`, %d cores (%s), %s, Redis %s.", begun.UTC().Format(time.DateOnly),
-		time.Since(begun).Round(time.Minute), strings.TrimSpace(string(commit)), runtime.NumCPU(), processor(), runtime.Version(), redisVersion())
+		time.Since(begun).Round(time.Minute), commit(), runtime.NumCPU(), processor(), runtime.Version(), redisVersion())
+}
+
+// commit returns the commit of the checkout, with -dirty if files differ.
+func commit() string {
+	text, err := exec.Command("git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // processor returns the name of the processor.

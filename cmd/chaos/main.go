@@ -27,7 +27,7 @@ type command struct {
 	Parallel int           `default:"${parallel}" help:"Number of tries at the same time."`
 	Scale    int           `default:"100" help:"Size of floods and of series of faults in percent. It changes the schedule of a seed."`
 	Binary   string        `placeholder:"FILE" help:"The server under test. Default: built from this checkout."`
-	Table    string        `placeholder:"FILE" help:"Write the table into this file, between the lines <!-- chaos --> and <!-- /chaos -->. Default: print it."`
+	Table    string        `placeholder:"FILE" help:"Write the table into this file, between the lines of its two markers. Default: print it."`
 	List     bool          `help:"Print the rows and stop."`
 }
 
@@ -82,6 +82,7 @@ func (c *command) run(ctx context.Context, out io.Writer) (broken bool, err erro
 	}
 	all := newTallies(chosen)
 	p := plan{rows: chosen, seed: c.Seed, tries: c.Tries, duration: c.Duration, parallel: c.Parallel, binary: binary, scale: c.Scale}
+	say("%d faults, first seed %d, commit %s", len(chosen), c.Seed, commit())
 	p.run(ctx, say, func(r result) {
 		all.add(r)
 		report(r, c.Scale, say)
@@ -116,10 +117,11 @@ func report(r result, scale int, say func(format string, about ...any)) {
 	case r.skipped != "":
 		say("%s: skipped: %s", r.row.name, r.skipped)
 	case len(r.violations) == 0:
-		say("%s, seed %d: whole after %.0f s: %d confirmed sends, %d pieces, outage %s, end %s, %s", r.row.name, r.seed, r.took.Seconds(),
-			r.sends, r.pieces, seconds(r.worst.outage), seconds(r.worst.ending), megabytes(r.worst.memory))
+		say("%s, seed %d: no violation, %.0f s, %d confirmed sends, %d pieces, outage %s, end %s, %s", r.row.name, r.seed,
+			r.took.Seconds(), r.sends, r.pieces, seconds(r.worst.outage), seconds(r.worst.ending), megabytes(r.worst.memory))
 	default:
-		say("%s, seed %d: %d VIOLATIONS\n  %s\n  repeat with: %s", r.row.name, r.seed, len(r.violations), summary(r.violations), repeat(r, scale))
+		say("%s, seed %d: %d VIOLATIONS\n  %s\n  repeat with: %s", r.row.name, r.seed, len(r.violations), summary(r.violations),
+			repeat(r, scale))
 	}
 }
 

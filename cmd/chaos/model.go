@@ -41,8 +41,8 @@ const (
 )
 
 const (
-	// endlessWords bounds a model that ignores its limit, so that a server without a bound does not fill the memory of the machine:
-	// about 24 MB of text.
+	// endlessWords bounds a model that ignores its limit, so that a server without a bound does not fill the memory of the
+	// machine: about 24 MB of text.
 	endlessWords = 2_000_000
 	// promptTokens is the prompt usage that the model reports.
 	promptTokens = 10
@@ -163,8 +163,8 @@ func (m *model) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// write sends words, three in an interval of the model's pace. It returns false if the server closes the connection first. An endless
-// reply is sent as fast as the server reads it, in large chunks.
+// write sends words, three in an interval of the model's pace. It returns false if the server closes the connection first. An
+// endless reply is sent as fast as the server reads it, in large chunks.
 func (m *model) write(w http.ResponseWriter, r *http.Request, message string, words int, then string) bool {
 	group, pace, chunk := 3, m.pace, 1
 	if then == endless {

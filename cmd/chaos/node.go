@@ -58,7 +58,7 @@ func (n *node) start() {
 func (n *node) launch() bool {
 	cmd := exec.Command(n.w.binary, "serve")
 	cmd.Dir = n.dir
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + n.dir, "GORACE=atexit_sleep_ms=0", "PARLEY_ADDR=" + n.addr}, n.env...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + n.dir, "PARLEY_ADDR=" + n.addr}, n.env...)
 	output := &tail{}
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -150,21 +150,6 @@ func (n *node) signal(s syscall.Signal) {
 	}
 	n.expected = n.expected || s == syscall.SIGKILL || s == syscall.SIGTERM
 	_ = n.cmd.Process.Signal(s)
-}
-
-// runs reports whether the process is running.
-func (n *node) runs() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.cmd == nil {
-		return false
-	}
-	select {
-	case <-n.exited:
-		return false
-	default:
-		return true
-	}
 }
 
 // awaitExit waits until the process has ended. It returns false after the timeout.

@@ -18,8 +18,8 @@ type row struct {
 	// outage and ending are bounds: what the guides promise, and a margin for a busy machine. 0 means no bound.
 	outage, ending time.Duration
 	short          bool // part of the short form in `make test`
-	// unchecked means that the gate makes no health checks. A check of /readyz makes a node look at its store, which requests alone
-	// must do too.
+	// unchecked means that the gate makes no health checks. A check of /readyz makes a node look at its store, which requests
+	// alone must do too.
 	unchecked bool
 }
 

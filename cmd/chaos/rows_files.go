@@ -96,8 +96,8 @@ func (w *world) rereadFrom(n *node, what string) {
 	}
 }
 
-// damagedWhileRunning damages the files of a running server. The server may refuse requests, but it may neither crash nor serve an
-// altered text, also after another start.
+// damagedWhileRunning damages the files of a running server. The server may refuse requests, but it may neither crash nor serve
+// an altered text, also after another start.
 func damagedWhileRunning(w *world) {
 	dir := w.TempDir()
 	n := w.embedded(dir)
@@ -151,8 +151,8 @@ const (
 	linesWhileFull = 100
 )
 
-// diskFull fills the disk under load. Writes must be refused in time, a session can be deleted, and writes succeed again when there
-// is room.
+// diskFull fills the disk under load. Writes must be refused in time, a session can be deleted, and writes succeed again when
+// there is room.
 func diskFull(w *world) {
 	dir := w.smallDisk()
 	n := w.embedded(dir)
@@ -206,14 +206,14 @@ func (w *world) expectNotReady(n *node) {
 	}
 }
 
-// expectQuickRefusals checks that each request that was refused after the time since got its refusal in time. A send that waits in
-// a queue must not wait for a reply whose end cannot be stored.
+// expectQuickRefusals checks that each request that was refused after the time since got its refusal in time. A send that waits
+// in a queue must not wait for a reply whose end cannot be stored.
 func (w *world) expectQuickRefusals(since time.Time) {
 	w.record.mu.Lock()
 	defer w.record.mu.Unlock()
 	for _, q := range w.record.h.Requests {
 		if q.Begun.After(since) && (q.Status == 503 || q.Status == 409) && q.Took > refused+margin {
-			w.broken("a write that cannot be stored gets 503 in time", "%s got %d after %v", q.What, q.Status, q.Took.Round(time.Millisecond))
+			w.broken("a refusal comes in time", "%s got %d after %v", q.What, q.Status, q.Took.Round(time.Millisecond))
 		}
 	}
 }

@@ -1,9 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
-	"math/rand/v2"
-	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,23 +23,24 @@ func floodRows() []*row {
 	}
 }
 
-// allSends is the number of sends at once at a scale of 100 %.
+// allSends is the number of sends at once at a scale of 100 %. Half of them may be in progress.
 const allSends = 5000
 
-// memoryPerSend is the most memory that a waiting send may take, in bytes.
-const memoryPerSend = 40 << 10
+const (
+	// memoryInProgress is the memory for which the server plans a send in progress; memoryRefused is that of a connection.
+	memoryInProgress, memoryRefused = 128 << 10, 24 << 10
+)
 
 // sendsAtOnce makes all sends at the same time, each in a session of its own. Each must get its whole reply, or 503 at once with
-// Retry-After.
+// Retry-After and a counted cause.
 func sendsAtOnce(w *world) {
-	n := w.embedded(w.TempDir())
-	w.api = newAPI("http://"+n.addr, w.record) // the gate would need two more connections for each send
-	w.api.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	count := w.scaled(allSends, 100)
-	w.say("schedule: %d sends", count)
+	n := w.embedded(w.TempDir(), fmt.Sprintf("PARLEY_MAX_INFLIGHT=%d", count/2))
+	w.api = newAPI("http://"+n.addr, w.record) // the gate would need two more connections for each send
+	w.say("schedule: %d sends, %d at most in progress", count, count/2)
 	sessions := make([]string, count)
 	each(64, count, func(i int) { sessions[i] = w.createSession() })
-	before := n.memory()
+	before, counted, begun := n.memory(), w.unavailable(n), time.Now()
 	var whole, refusals atomic.Int64
 	each(count, count, func(i int) {
 		s := history.Send{Session: sessions[i], Content: fmt.Sprintf("f-%d say 30", i), Begun: time.Now()}
@@ -53,14 +55,36 @@ func sendsAtOnce(w *world) {
 		}
 		w.record.send(s)
 	})
-	w.say("%d whole, %d refused, %d KiB for each send", whole.Load(), refusals.Load(), (n.memory()-before)>>10/int64(count))
-	if whole.Load()+refusals.Load() != int64(count) {
+	grown := n.memory() - before
+	w.say("%d whole, %d refused, %d MB", whole.Load(), refusals.Load(), grown>>20)
+	if whole.Load()+refusals.Load() != int64(count) || whole.Load() == 0 || refusals.Load() == 0 {
 		w.broken(history.Answered, "%d sends: %d whole, %d refused", count, whole.Load(), refusals.Load())
 	}
-	if grown, most := n.memory()-before, int64(count*memoryPerSend+slack); grown > most {
+	if most := int64(count/2*memoryInProgress + count*memoryRefused + slack); grown > most {
 		w.broken("memory is bounded", "%d sends took %d MB, at most %d MB are allowed", count, grown>>20, most>>20)
 	}
+	if n := w.unavailable(n) - counted; n != int(refusals.Load()) {
+		w.broken("each 503 has a counted cause", "parley_unavailable_total grew by %d for %d responses with 503", n, refusals.Load())
+	}
+	w.expectQuickRefusals(begun)
 	w.finish()
+}
+
+// unavailable returns the number of 503 that a node has counted, over all causes.
+func (w *world) unavailable(n *node) (sum int) {
+	response, err := probe.Get("http://" + n.addr + "/metrics")
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer response.Body.Close()
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "parley_unavailable_total{") {
+			_, value, _ := strings.Cut(lines.Text(), "} ")
+			count, _ := strconv.Atoi(value)
+			sum += count
+		}
+	}
+	return sum
 }
 
 // each calls f for 0 to n-1, in that number of goroutines.
@@ -87,7 +111,7 @@ const (
 // after the store is back.
 func drainWithoutStore(w *world) {
 	s := w.onRedis(2, "", "PARLEY_DRAIN_TIMEOUT="+drainTimeout.String())
-	n := w.nodes[rand.IntN(2)]
+	n := w.nodes[w.random.IntN(2)]
 	w.underLoad([]step{
 		{w.between(300*time.Millisecond, 2*time.Second), "stop Redis", s.Stop},
 		{100 * time.Millisecond, "SIGTERM", func() {

@@ -13,15 +13,16 @@ const (
 	margin = 5 * time.Second
 	// orphaned is the time after which other nodes have ended the replies of a dead node.
 	orphaned = 5 * time.Second
-	// poll is the interval at which a node polls a live reply if a wake-up was lost.
-	poll = 2 * time.Second
+	// poll is the time after which a node notices a change by itself if a wake-up was lost.
+	poll = 6 * time.Second
 )
 
 func nodeRows() []*row {
 	return []*row{
 		{
 			name: "node-killed", fault: "`kill -9` of a node, again and again", where: "3 nodes, Redis",
-			try: func(w *world) { w.onRedis(3, ""); w.underLoad(w.kills(w.scaled(4, 2))) }, outage: margin, ending: orphaned + margin, short: true,
+			try:    func(w *world) { w.onRedis(3, ""); w.underLoad(w.kills(w.scaled(4, 2))) },
+			outage: margin, ending: orphaned + margin, short: true,
 		},
 		{
 			name: "server-killed", fault: "`kill -9` of the server, again and again", where: "embedded store",
@@ -35,7 +36,8 @@ func nodeRows() []*row {
 		},
 		{
 			name: "viewers-cut", fault: "connections are cut; clients resume on another node", where: "3 nodes, Redis",
-			try: func(w *world) { w.onRedis(3, ""); w.underLoad(w.cuts(w.scaled(40, 15))) }, outage: margin, ending: poll + margin, short: true,
+			try:    func(w *world) { w.onRedis(3, ""); w.underLoad(w.cuts(w.scaled(40, 15))) },
+			outage: margin, ending: poll + margin, short: true,
 		},
 	}
 }
@@ -76,9 +78,10 @@ func (w *world) kills(times int) (steps []step) {
 func (w *world) sleeps() (steps []step) {
 	for _, i := range w.random.Perm(len(w.nodes))[:2] {
 		n := w.nodes[i]
+		stop, resume := func() { n.signal(syscall.SIGSTOP) }, func() { n.signal(syscall.SIGCONT) }
 		steps = append(steps,
-			step{w.between(300*time.Millisecond, 2*time.Second), fmt.Sprintf("stop node %d", i), func() { n.signal(syscall.SIGSTOP) }},
-			step{w.between(4*time.Second, 7*time.Second), fmt.Sprintf("continue node %d", i), func() { n.signal(syscall.SIGCONT) }})
+			step{w.between(300*time.Millisecond, 2*time.Second), fmt.Sprintf("stop node %d", i), stop},
+			step{w.between(4*time.Second, 7*time.Second), fmt.Sprintf("continue node %d", i), resume})
 	}
 	return steps
 }

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"slices"
 	"time"
+
+	"parley/store/redis/redistest"
 )
 
 // refused is the time in which a request gets 503 while Redis does not respond.
@@ -29,10 +32,15 @@ func redisRows() []*row {
 			name: "redis-full", fault: "the memory of Redis is full for 1 to 4 s", where: "2 nodes, Redis with `noeviction`",
 			try: func(w *world) {
 				s := w.onRedis(2, "")
-				full := func() { s.Do("CONFIG", "SET", "maxmemory", "1mb") }
-				w.underLoad(w.twice(time.Second, 4*time.Second, "fill Redis", full, "empty space", func() { s.Do("CONFIG", "SET", "maxmemory", "0") }))
+				limit := func(most string) func() { return func() { s.Do("CONFIG", "SET", "maxmemory", most) } }
+				w.underLoad(w.twice(time.Second, 4*time.Second, "fill Redis", limit("1mb"), "make room", limit("0")))
 			},
 			outage: 4*time.Second + refused + margin, ending: 4*time.Second + refused + margin, short: true,
+		},
+		{
+			name: "redis-link-cut", fault: "the connections to Redis are cut, or its replies are lost, for 1 to 4 s", where: "2 nodes, Redis",
+			try:    func(w *world) { w.underLoad(w.brokenLink()) },
+			outage: 4*time.Second + 2*refused + margin, ending: 4*time.Second + 2*refused + margin, short: true,
 		},
 		{
 			name: "redis-emptied", fault: "Redis loses all data (FLUSHALL)", where: "2 nodes, Redis", lossy: true,
@@ -44,6 +52,21 @@ func redisRows() []*row {
 			outage: 2*refused + margin, short: true,
 		},
 	}
+}
+
+// brokenLink starts nodes that reach Redis through a proxy. It returns steps in which the proxy cuts connections, and then forwards
+// commands but loses their replies.
+func (w *world) brokenLink() []step {
+	w.needs("redis-server")
+	p := redistest.NewProxy(w, redistest.Single(w).Addr)
+	for range 2 {
+		w.serve(w.TempDir(), p.URL)
+	}
+	// The proxy closes a connection 3 s after it has lost a reply.
+	lose := func() { p.LoseReplies(3000) }
+	return slices.Concat(
+		w.twice(time.Second, 4*time.Second, "cut Redis off", p.Cut, "connect", p.Connect),
+		w.twice(time.Second, 4*time.Second, "lose replies", lose, "heal", p.Heal))
 }
 
 // twice returns steps that begin and end a fault two times, each for a random time between low and high.

@@ -2,8 +2,8 @@ package history
 
 import "time"
 
-// grace is the time for which events of a removed session may still be on their way to a viewer. A viewer that polls Redis notices
-// a removal within 6 s.
+// grace is the time for which events of a removed session may still be on their way to a viewer. A viewer that polls Redis
+// notices a removal within 6 s.
 const grace = 10 * time.Second
 
 // History is everything that the clients of one run saw, what the model sent, and what the store had at the end.

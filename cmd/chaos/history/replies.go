@@ -106,8 +106,8 @@ func (c *checker) view(v View) {
 	}
 }
 
-// part checks consecutive text that a viewer got. A viewer may have got text that a node did not store before it crashed. Then the
-// reply is interrupted.
+// part checks consecutive text that a viewer got. A viewer may have got text that a node did not store before it crashed. Then
+// the reply is interrupted.
 func (c *checker) part(v View, where string, offset int, text string) {
 	c.text(where, v.Reply, offset, text)
 	m, ok := c.final[v.Reply]
