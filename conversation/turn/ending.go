@@ -72,19 +72,22 @@ func (t *Turn) end(offered conversation.Message, timing conversation.Timing) {
 			t.turns.pause(wait)
 		}
 	}
-	t.turns.lastEnding.Store(int64(time.Since(t.turns.created)))
 }
 
 // offer calls EndTurn once. The call ends early when a drain gives up. If the drain gave up before the call, the store
 // still has endTimeout: the model may have taken long to stop, and the store may work.
-func (t *Turn) offer(key conversation.TurnKey, offered conversation.Message, timing conversation.Timing) (conversation.Message, error) {
+func (t *Turn) offer(key conversation.TurnKey, offered conversation.Message, timing conversation.Timing) (decided conversation.Message, err error) {
 	ctx := t.turns.storing
 	if ctx.Err() != nil {
 		last, cancel := context.WithTimeout(context.Background(), t.turns.options.endTimeout())
 		defer cancel()
 		ctx = last
 	}
-	return t.turns.options.Store.EndTurn(ctx, key, offered, timing)
+	err = t.turns.gates.of(key.Owner).call(ctx, t.turns.options.endTimeout(), func() (err error) {
+		decided, err = t.turns.options.Store.EndTurn(ctx, key, offered, timing)
+		return err
+	})
+	return decided, err
 }
 
 // pause waits for a duration, or until a drain gives up.
@@ -100,15 +103,14 @@ func (t *Turns) pause(wait time.Duration) {
 // patience returns for how much longer a caller should wait for the ending; 0 or less if the caller should get an error.
 // The ending must have begun.
 //
-// A busy store is not a failed store: after thousands of sends at once, the store may need many seconds for all
-// endings. So while the store stores the endings of other turns, callers wait, up to queueTimeout.
+// A busy store is not a failed store. So if the store has not failed for this ending, and responds to other calls, the
+// caller waits up to queueTimeout.
 func (t *Turn) patience() time.Duration {
-	timeout, waited := t.turns.options.endTimeout(), time.Since(t.ending.since)
+	timeout := t.turns.options.endTimeout()
 	if t.ending.failed.Load() {
-		return timeout - waited
+		return timeout - time.Since(t.ending.since)
 	}
-	idle := time.Since(t.turns.created) - time.Duration(t.turns.lastEnding.Load())
-	return min(timeout-min(waited, idle), queueTimeout-waited)
+	return t.turns.gates.of(t.begun.Key.Owner).patience(t.ending.since, timeout)
 }
 
 // result returns the final message, or the reason why there is none. The turn must be over.

@@ -106,7 +106,7 @@ func (t *Turns) tryBegin(ctx context.Context, slot *Slot, turn conversation.NewT
 	begun, sent, err := t.beginStored(ctx, slot, turn)
 	switch {
 	case err != nil:
-		if t.options.Nodes != nil && errors.Is(err, conversation.ErrUnavailable) {
+		if t.options.Nodes != nil && errors.Is(err, conversation.ErrUnavailable) && !errors.Is(err, errNotCalled) {
 			slot.hold()
 			t.work.Go(func() {
 				defer slot.Release()
@@ -124,13 +124,17 @@ func (t *Turns) tryBegin(ctx context.Context, slot *Slot, turn conversation.NewT
 // beginStored calls BeginTurn and creates the Turn if the store has begun a turn. During the call, the registry counts
 // the session as beginning, so that a stop or a poll does not miss the turn. The count goes down even if the store
 // panics: package server recovers from the panic, and the session must stay usable.
-func (t *Turns) beginStored(ctx context.Context, slot *Slot, turn conversation.NewTurn) (conversation.TurnStart, *Sent, error) {
-	defer t.live.begin(turn.SessionID)()
-	begun, err := t.options.Store.BeginTurn(ctx, slot.send.owner, turn)
-	if err != nil || begun.Queued != nil || begun.Replayed != nil {
-		return begun, nil, err
-	}
-	return begun, t.begin(begun, slot), nil
+func (t *Turns) beginStored(ctx context.Context, slot *Slot, turn conversation.NewTurn) (begun conversation.TurnStart, sent *Sent, err error) {
+	owner := slot.send.owner
+	err = t.gates.of(owner).call(ctx, t.options.endTimeout(), func() (err error) {
+		defer t.live.begin(turn.SessionID)()
+		begun, err = t.options.Store.BeginTurn(ctx, owner, turn)
+		if err == nil && begun.Queued == nil && begun.Replayed == nil {
+			sent = t.begin(begun, slot)
+		}
+		return err
+	})
+	return begun, sent, err
 }
 
 // awaitTurn waits in a session's queue until the store begins the turn or refuses it.

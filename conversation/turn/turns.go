@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"parley/conversation"
@@ -47,12 +46,10 @@ type Turns struct {
 	journal  *stream.Journal[conversation.TurnKey]
 	live     *registry
 	slots    *slots
-	draining chan struct{} // closed when Drain begins
-	created  time.Time
+	gates    *gates
+	draining chan struct{}      // closed when Drain begins
 	storing  context.Context    // of the calls of EndTurn
 	abandon  context.CancelFunc // ends storing, so that turns no longer wait for the store
-
-	lastEnding atomic.Int64 // the time from created to the last ending that the store decided, in nanoseconds
 
 	mu   sync.Mutex     // held by enter and Drain, so that enter adds no work after Drain has begun
 	work sync.WaitGroup // live turns, and sends before their turns begin
@@ -61,7 +58,8 @@ type Turns struct {
 // New returns a Turns. It runs no goroutine while it has no turn.
 func New(options Options) *Turns {
 	t := &Turns{
-		options: options, live: newRegistry(), slots: newSlots(options.MaxInFlight), draining: make(chan struct{}), created: time.Now(),
+		options: options, live: newRegistry(), slots: newSlots(options.MaxInFlight), draining: make(chan struct{}),
+		gates:   newGates(options.Nodes != nil),
 		journal: stream.NewJournal(options.Store, journalTick, options.Log),
 	}
 	t.storing, t.abandon = context.WithCancel(context.Background())
