@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -50,6 +51,15 @@ func (s *failing) set(err error) {
 func TestUnavailable_EachCause_CountedAndLoggedOnce(t *testing.T) {
 	if want, got := slices.Sorted(maps.Keys(unavailableErrors)), slices.Sorted(slices.Values(api.Causes())); !slices.Equal(want, got) {
 		t.Fatalf("the test knows the causes %q; the server has %q", want, got)
+	}
+	guide, err := os.ReadFile("../web/guides/operation.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cause := range api.Causes() {
+		if !strings.Contains(string(guide), "`"+cause+"`") {
+			t.Errorf("the guide on operation does not describe the cause %s", cause)
+		}
 	}
 	var log lockedBuilder
 	store := new(failing)
