@@ -49,6 +49,7 @@ func (s *failing) set(err error) {
 }
 
 func TestUnavailable_EachCause_CountedAndLoggedOnce(t *testing.T) {
+	t.Parallel()
 	if want, got := slices.Sorted(maps.Keys(unavailableErrors)), slices.Sorted(slices.Values(api.Causes())); !slices.Equal(want, got) {
 		t.Fatalf("the test knows the causes %q; the server has %q", want, got)
 	}
