@@ -34,8 +34,11 @@ type api struct {
 	record *record
 }
 
-func newAPI(url string, r *record) *api {
-	return &api{url: url, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, record: r}
+// newAPI returns an API client of a server or of the gate. Its connections are closed with the scene.
+func newAPI(s *scene, url string, r *record) *api {
+	a := &api{url: url, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, record: r}
+	s.Cleanup(a.http.CloseIdleConnections)
+	return a
 }
 
 // reply is a response of the API: the fields of all types of responses.

@@ -135,10 +135,10 @@ func (w *world) judge(stored []history.Session) {
 	for _, v := range history.Check(h) {
 		w.broken(v.Promise, "%s", v.About)
 	}
-	if most := w.row.outage; most > 0 && w.worst.outage > most {
+	if most := w.row.outage + w.margin; w.row.outage > 0 && w.worst.outage > most {
 		w.broken(history.Answered, "no write succeeded for %v, longer than %v", w.worst.outage.Round(time.Millisecond), most)
 	}
-	if most := w.row.ending; most > 0 && w.worst.ending > most {
+	if most := w.row.ending + w.margin; w.row.ending > 0 && w.worst.ending > most {
 		w.broken(history.OneEnding, "a reply ended %v after the model, longer than %v", w.worst.ending.Round(time.Millisecond), most)
 	}
 }

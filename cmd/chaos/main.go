@@ -26,6 +26,7 @@ type command struct {
 	Skip     []string      `placeholder:"FAULT,..." help:"Do not run these rows."`
 	Parallel int           `default:"${parallel}" help:"Number of tries at the same time."`
 	Scale    int           `default:"100" help:"Size of floods and of series of faults in percent. It changes the schedule of a seed."`
+	Margin   time.Duration `default:"5s" help:"Added to each promised time, for a busy machine."`
 	Binary   string        `placeholder:"FILE" help:"The server under test. Default: built from this checkout."`
 	Table    string        `placeholder:"FILE" help:"Write the table into this file, between the lines of its two markers. Default: print it."`
 	List     bool          `help:"Print the rows and stop."`
@@ -81,7 +82,10 @@ func (c *command) run(ctx context.Context, out io.Writer) (broken bool, err erro
 		fmt.Fprintf(out, "%s  %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, about...))
 	}
 	all := newTallies(chosen)
-	p := plan{rows: chosen, seed: c.Seed, tries: c.Tries, duration: c.Duration, parallel: c.Parallel, binary: binary, scale: c.Scale}
+	p := plan{
+		rows: chosen, seed: c.Seed, tries: c.Tries, duration: c.Duration, parallel: c.Parallel,
+		conditions: conditions{binary: binary, scale: c.Scale, margin: c.Margin},
+	}
 	say("%d faults, first seed %d, commit %s", len(chosen), c.Seed, commit())
 	p.run(ctx, say, func(r result) {
 		all.add(r)

@@ -17,11 +17,11 @@ func clockRows() []*row {
 	return []*row{
 		{
 			name: "clock-jumps", fault: "the server's clock jumps 25 h ahead (F6)", where: "embedded store, a patched build",
-			allowed: goneCodes, try: func(w *world) { w.clockJumps(w.patchedServer(), time.Second+margin) },
+			allowed: goneCodes, try: func(w *world) { w.clockJumps(w.patchedServer(), time.Second+w.margin) },
 		},
 		{
 			name: "redis-clock-jumps", fault: "the clock of Redis jumps 25 h ahead", where: "2 nodes, Redis",
-			allowed: goneCodes, try: func(w *world) { w.clockJumps(w.patchedRedis(), 6*time.Second+margin) }, short: true,
+			allowed: goneCodes, try: func(w *world) { w.clockJumps(w.patchedRedis(), 6*time.Second+w.margin) }, short: true,
 		},
 	}
 }

@@ -16,13 +16,13 @@ func failoverRows() []*row {
 		{
 			name: "sentinel-failover", fault: "the master dies; Sentinels promote a replica", where: "2 nodes, Sentinel, 2 replicas, `waitReplicas=1`",
 			try:    func(w *world) { w.underLoad(w.masterDies()) },
-			outage: promoted + 2*refused + margin, ending: promoted + 2*refused + margin, short: true, unchecked: true,
+			outage: promoted + 2*refused, ending: promoted + 2*refused, short: true, unchecked: true,
 		},
 		{
 			name: "cluster-master-killed", fault: "the account's master in a Cluster dies; its replica is promoted (F1)",
 			where: "2 nodes, Cluster of 3 masters with replicas", lossy: true, // the Cluster replicates asynchronously
 			try:    func(w *world) { w.underLoad(w.clusterMasterDies()) },
-			outage: promoted + 3*time.Second + margin, ending: promoted + 5*time.Second + margin, short: true, unchecked: true,
+			outage: promoted + 3*time.Second, ending: promoted + 5*time.Second, short: true, unchecked: true,
 		},
 	}
 }

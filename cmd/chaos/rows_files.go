@@ -79,7 +79,7 @@ func crashed(text string) bool {
 // rereadFrom reads all sessions from a node, once, and checks them against what the clients saw before.
 func (w *world) rereadFrom(n *node, what string) {
 	reader := newRecord()
-	a := newAPI("http://"+n.addr, reader)
+	a := newAPI(w.scene, "http://"+n.addr, reader)
 	w.record.mu.Lock()
 	h, sessions := w.record.h, w.record.sessions
 	w.record.mu.Unlock()
@@ -201,7 +201,7 @@ func (w *world) writeUntilRefused() {
 
 // expectNotReady waits until /readyz fails.
 func (w *world) expectNotReady(n *node) {
-	if took, ok := eventually(notReady+margin, func() bool { return n.ready() != 200 }); !ok {
+	if took, ok := eventually(notReady+w.margin, func() bool { return n.ready() != 200 }); !ok {
 		w.broken("/readyz tells whether writes succeed", "/readyz is still 200 after %v", took.Round(time.Second))
 	}
 }
@@ -212,7 +212,7 @@ func (w *world) expectQuickRefusals(since time.Time) {
 	w.record.mu.Lock()
 	defer w.record.mu.Unlock()
 	for _, q := range w.record.h.Requests {
-		if q.Begun.After(since) && (q.Status == 503 || q.Status == 409) && q.Took > refused+margin {
+		if q.Begun.After(since) && (q.Status == 503 || q.Status == 409) && q.Took > refused+w.margin {
 			w.broken("a refusal comes in time", "%s got %d after %v", q.What, q.Status, q.Took.Round(time.Millisecond))
 		}
 	}

@@ -36,14 +36,14 @@ const (
 func sendsAtOnce(w *world) {
 	count := w.scaled(allSends, 100)
 	n := w.embedded(w.TempDir(), fmt.Sprintf("PARLEY_MAX_INFLIGHT=%d", count/2))
-	w.api = newAPI("http://"+n.addr, w.record) // the gate would need two more connections for each send
+	w.api = newAPI(w.scene, "http://"+n.addr, w.record) // the gate would need two more connections for each send
 	w.say("schedule: %d sends, %d at most in progress", count, count/2)
 	sessions := make([]string, count)
 	each(64, count, func(i int) { sessions[i] = w.createSession() })
 	before, counted, begun := n.memory(), w.unavailable(n), time.Now()
 	var whole, refusals atomic.Int64
 	each(count, count, func(i int) {
-		s := history.Send{Session: sessions[i], Content: fmt.Sprintf("f-%d say 30", i), Begun: time.Now()}
+		s := history.Send{Session: sessions[i], Content: fmt.Sprintf("f-%d say 120", i), Begun: time.Now()}
 		a := w.api.call("POST", "/v1/sessions/"+s.Session+"/messages", map[string]any{"content": s.Content}, "", queued)
 		switch a.status {
 		case 200:
@@ -87,18 +87,21 @@ func (w *world) unavailable(n *node) (sum int) {
 	return sum
 }
 
-// each calls f for 0 to n-1, in that number of goroutines.
+// each calls f for 0 to n-1, in that number of goroutines. They begin at the same time.
 func each(goroutines, n int, f func(i int)) {
 	var next atomic.Int64
 	var work sync.WaitGroup
+	begin := make(chan struct{})
+	defer work.Wait()
+	defer close(begin)
 	for range goroutines {
 		work.Go(func() {
+			<-begin
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 				f(i)
 			}
 		})
 	}
-	work.Wait()
 }
 
 const (
@@ -116,8 +119,8 @@ func drainWithoutStore(w *world) {
 		{w.between(300*time.Millisecond, 2*time.Second), "stop Redis", s.Stop},
 		{100 * time.Millisecond, "SIGTERM", func() {
 			n.signal(syscall.SIGTERM)
-			if !n.awaitExit(drained + margin) {
-				w.broken("a shutdown is bounded", "the process still runs %v after SIGTERM", drained+margin)
+			if !n.awaitExit(drained+w.margin) {
+				w.broken("a shutdown is bounded", "the process still runs %v after SIGTERM", drained+w.margin)
 			}
 		}},
 		{0, "continue Redis", s.Cont},

@@ -22,7 +22,7 @@ func modelRows() []*row {
 				w.embedded(w.TempDir(), "PARLEY_MODEL_STALL=2s")
 				w.underLoad([]step{{12 * time.Second, "end", func() {}}})
 			},
-			ending: margin, short: true,
+			ending: time.Second, short: true,
 		},
 		{
 			name: "model-endless", fault: "the model ignores its limit (F2)", where: "embedded store",

@@ -9,8 +9,6 @@ import (
 )
 
 const (
-	// margin is added to each promised time, because a machine that runs the harness and the tests is busy.
-	margin = 5 * time.Second
 	// orphaned is the time after which other nodes have ended the replies of a dead node.
 	orphaned = 5 * time.Second
 	// poll is the time after which a node notices a change by itself if a wake-up was lost.
@@ -22,22 +20,22 @@ func nodeRows() []*row {
 		{
 			name: "node-killed", fault: "`kill -9` of a node, again and again", where: "3 nodes, Redis",
 			try:    func(w *world) { w.onRedis(3, ""); w.underLoad(w.kills(w.scaled(4, 2))) },
-			outage: margin, ending: orphaned + margin, short: true,
+			outage: time.Second, ending: orphaned, short: true,
 		},
 		{
 			name: "server-killed", fault: "`kill -9` of the server, again and again", where: "embedded store",
 			try:    func(w *world) { w.embedded(w.TempDir()); w.underLoad(w.kills(w.scaled(4, 2))) },
-			outage: 2*time.Second + margin, ending: 2*time.Second + margin, short: true,
+			outage: 2 * time.Second, ending: 2 * time.Second, short: true,
 		},
 		{
 			name: "node-sleeps", fault: "a node is suspended for 4 to 7 s (SIGSTOP), and continues", where: "3 nodes, Redis",
 			try:    func(w *world) { w.onRedis(3, ""); w.underLoad(w.sleeps()) },
-			outage: 3*time.Second + margin, ending: 7*time.Second + poll + margin, short: true,
+			outage: 3 * time.Second, ending: 7*time.Second + poll, short: true,
 		},
 		{
 			name: "viewers-cut", fault: "connections are cut; clients resume on another node", where: "3 nodes, Redis",
 			try:    func(w *world) { w.onRedis(3, ""); w.underLoad(w.cuts(w.scaled(40, 15))) },
-			outage: margin, ending: poll + margin, short: true,
+			outage: time.Second, ending: poll, short: true,
 		},
 	}
 }

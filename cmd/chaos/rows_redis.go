@@ -18,7 +18,7 @@ func redisRows() []*row {
 				s := w.onRedis(2, "")
 				w.underLoad(w.twice(time.Second, 4*time.Second, "kill Redis", s.Kill, "start Redis", s.Restart))
 			},
-			outage: 4*time.Second + 2*refused + margin, ending: 4*time.Second + 2*refused + margin, short: true,
+			outage: 4*time.Second + 2*refused, ending: 4*time.Second + 2*refused, short: true,
 		},
 		{
 			name: "redis-paused", fault: "Redis is suspended for 1 to 6 s", where: "2 nodes, Redis with AOF",
@@ -26,7 +26,7 @@ func redisRows() []*row {
 				s := w.onRedis(2, "")
 				w.underLoad(w.twice(time.Second, 6*time.Second, "stop Redis", s.Stop, "continue Redis", s.Cont))
 			},
-			outage: 6*time.Second + 2*refused + margin, ending: 6*time.Second + 2*refused + margin, short: true,
+			outage: 6*time.Second + 2*refused, ending: 6*time.Second + 2*refused, short: true,
 		},
 		{
 			name: "redis-full", fault: "the memory of Redis is full for 1 to 4 s", where: "2 nodes, Redis with `noeviction`",
@@ -35,12 +35,12 @@ func redisRows() []*row {
 				limit := func(most string) func() { return func() { s.Do("CONFIG", "SET", "maxmemory", most) } }
 				w.underLoad(w.twice(time.Second, 4*time.Second, "fill Redis", limit("1mb"), "make room", limit("0")))
 			},
-			outage: 4*time.Second + refused + margin, ending: 4*time.Second + refused + margin, short: true,
+			outage: 4*time.Second + refused, ending: 4*time.Second + refused, short: true,
 		},
 		{
 			name: "redis-link-cut", fault: "the connections to Redis are cut, or its replies are lost, for 1 to 4 s", where: "2 nodes, Redis",
 			try:    func(w *world) { w.underLoad(w.brokenLink()) },
-			outage: 4*time.Second + 2*refused + margin, ending: 4*time.Second + 2*refused + margin, short: true,
+			outage: 4*time.Second + 2*refused, ending: 4*time.Second + 2*refused, short: true,
 		},
 		{
 			name: "redis-emptied", fault: "Redis loses all data (FLUSHALL)", where: "2 nodes, Redis", lossy: true,
@@ -49,7 +49,7 @@ func redisRows() []*row {
 				s := w.onRedis(2, "")
 				w.underLoad([]step{{w.between(time.Second, 3*time.Second), "FLUSHALL", func() { s.Do("FLUSHALL") }}})
 			},
-			outage: 2*refused + margin, short: true,
+			outage: 2 * refused, short: true,
 		},
 	}
 }

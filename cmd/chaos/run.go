@@ -21,14 +21,20 @@ type result struct {
 	pieces     int // deltas that viewers got
 }
 
+// conditions are the same for all tries of a run.
+type conditions struct {
+	binary string        // the server under test
+	scale  int           // the size of floods and of series of faults, in percent
+	margin time.Duration // added to each promised time
+}
+
 // try runs a row once, with the schedule of the seed.
-func try(r *row, binary string, seed uint64, scale int, say func(format string, about ...any)) result {
+func try(r *row, c conditions, seed uint64, say func(format string, about ...any)) result {
 	begun := time.Now()
 	s := &scene{}
 	var w *world
 	s.play(func() {
-		w = newWorld(s, r, binary, seed)
-		w.scale, w.say = scale, say
+		w = newWorld(s, r, c, seed, say)
 		r.try(w)
 	})
 	out := result{row: r, seed: seed, took: time.Since(begun)}
@@ -64,8 +70,7 @@ type plan struct {
 	tries    int           // tries of each row; 0 means as many as fit into duration
 	duration time.Duration // no try begins after this time
 	parallel int           // tries that run at the same time
-	binary   string
-	scale    int
+	conditions
 }
 
 // run makes the tries of a plan, and calls done for each result, one at a time. A try of a row gets the seed of the plan plus the
@@ -82,7 +87,7 @@ func (p plan) run(ctx context.Context, say func(format string, about ...any), do
 		workers.Go(func() {
 			for j := range jobs {
 				name := fmt.Sprintf("%s, seed %d: ", j.row.name, j.seed)
-				r := try(j.row, p.binary, j.seed, p.scale, func(format string, about ...any) { say(name+format, about...) })
+				r := try(j.row, p.conditions, j.seed, func(format string, about ...any) { say(name+format, about...) })
 				mu.Lock()
 				done(r)
 				mu.Unlock()

@@ -17,9 +17,10 @@ import (
 type world struct {
 	*scene
 	row    *row
-	binary string     // the server under test
-	scale  int        // the size of floods and of series of faults, in percent
-	random *rand.Rand // decides the schedule of the faults; only the goroutine of the row uses it
+	binary string        // the server under test
+	scale  int           // the size of floods and of series of faults, in percent
+	margin time.Duration // added to each promised time, because a machine that runs the harness is busy
+	random *rand.Rand    // decides the schedule of the faults; only the goroutine of the row uses it
 	say    func(format string, about ...any)
 
 	record   *record
@@ -49,14 +50,14 @@ type worst struct {
 }
 
 // newWorld starts the model and the gate. The row starts the rest.
-func newWorld(s *scene, r *row, binary string, seed uint64) *world {
+func newWorld(s *scene, r *row, c conditions, seed uint64, say func(format string, about ...any)) *world {
 	w := &world{
-		scene: s, row: r, binary: binary, random: random(seed), record: newRecord(), ended: make(chan struct{}),
+		scene: s, row: r, binary: c.binary, scale: c.scale, margin: c.margin, say: say, random: random(seed), record: newRecord(), ended: make(chan struct{}),
 		live: map[string]int{}, told: map[string]time.Time{},
 	}
 	w.model = newModel(s, 60*time.Millisecond)
 	w.gate = newGate(s)
-	w.api = newAPI("http://"+w.gate.addr, w.record)
+	w.api = newAPI(s, "http://"+w.gate.addr, w.record)
 	w.watching, w.unwatch = context.WithCancel(context.Background())
 	s.Cleanup(w.unwatch)
 	w.patience, w.giveUp = context.WithCancel(context.Background())
