@@ -119,7 +119,7 @@ func drainWithoutStore(w *world) {
 		{w.between(300*time.Millisecond, 2*time.Second), "stop Redis", s.Stop},
 		{100 * time.Millisecond, "SIGTERM", func() {
 			n.signal(syscall.SIGTERM)
-			if !n.awaitExit(drained+w.margin) {
+			if !n.awaitExit(drained + w.margin) {
 				w.broken("a shutdown is bounded", "the process still runs %v after SIGTERM", drained+w.margin)
 			}
 		}},
