@@ -56,6 +56,17 @@ type target struct {
 	timeout      time.Duration // longest duration of a call
 }
 
+// client returns a client for the servers of the URL.
+func (t *target) client() redis.UniversalClient {
+	if !t.IsClusterMode {
+		return redis.NewUniversalClient(t.UniversalOptions)
+	}
+	options := t.Cluster()
+	// With these policies, the client would send COMMAND before other commands, with a timeout of its own of 5 s.
+	options.DisableRoutingPolicies = true
+	return redis.NewClusterClient(options)
+}
+
 // setTimeout sets the longest duration of a call, and of each step of a call.
 func (t *target) setTimeout(timeout time.Duration) {
 	t.timeout = timeout

@@ -24,6 +24,7 @@ type Store struct {
 	node      string        // the node id of this process; Open chooses a new one
 	timeout   time.Duration // longest duration of a call
 
+	topology   topology
 	replicas   replicas
 	membership membership
 	followers  followers
@@ -56,13 +57,14 @@ func Open(ctx context.Context, url string) (*Store, error) {
 		return nil, err
 	}
 	disableLogging()
-	s := &Store{db: redis.NewUniversalClient(options.UniversalOptions), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
+	s := &Store{db: options.client(), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
 	s.replicas.wanted, s.timeout = options.waitReplicas, options.timeout
 	s.membership.interval, s.membership.deadAfter = heartbeatInterval, deadAfter
 	s.sockets.lease, s.sockets.renewal = auth.SocketLease, auth.SocketRenewal
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.topology.start(s.db)
 	return s, nil
 }
 
@@ -72,6 +74,7 @@ func (s *Store) Timeout() time.Duration { return s.timeout }
 // Close ends the membership of this process among the nodes, if it has joined, and closes the connections. Later calls fail.
 func (s *Store) Close() error {
 	s.leave()
+	s.topology.end()
 	if err := s.db.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 		return errors.New("redis: cannot close the connections")
 	}

@@ -1,0 +1,81 @@
+package redis
+
+import (
+	"testing"
+	"time"
+
+	"parley/conversation"
+	"parley/store/redis/redistest"
+)
+
+// clusterMargin is the time from a change of the Cluster's topology to the next successful operation that the guide promises, 3 s,
+// and 2 s for a busy machine. Without followTopology, the store would need up to 60 s.
+const clusterMargin = 5 * time.Second
+
+// onShardOf returns an owner whose keys are on the same shard as the inbox of s.
+func onShardOf(c *redistest.Nodes, s *Store) (conversation.Owner, int) {
+	for {
+		owner := conversation.Owner{Account: newAccount(), Mode: conversation.Live}
+		if shard := c.ShardOf(tagOfOwner(owner)); shard == c.ShardOf(inboxChannel(s.node)) {
+			return owner, shard
+		}
+	}
+}
+
+// wantWithin repeats an operation until it succeeds. It fails the test if that takes longer than clusterMargin after what happened.
+func wantWithin(t *testing.T, what string, operation func() error) {
+	t.Helper()
+	happened := time.Now()
+	for {
+		err := operation()
+		after := time.Since(happened)
+		if err == nil && after < clusterMargin {
+			t.Logf("%s: works after %v", what, after)
+			return
+		}
+		if after > clusterMargin {
+			t.Fatalf("%s: after %v: %v", what, after, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// TestCluster_MasterReplaced_FollowedWithin3s kills the master of an account's shard, and lets it come back as a replica. Then it
+// makes this replica the master again by CLUSTER FAILOVER. It calls neither Ping nor another function that asks for the topology.
+func TestCluster_MasterReplaced_FollowedWithin3s(t *testing.T) {
+	t.Parallel()
+	c := redistest.ClusterWithReplicas(t)
+	s := openWithDefaultTimeout(t, c.URL)
+	woken := make(chan string, 64)
+	must(t, s.Join(t.Context(), func(sessionID string) {
+		select {
+		case woken <- sessionID:
+		default:
+		}
+	}))
+	owner, shard := onShardOf(c, s)
+	create := func() error {
+		_, err := s.CreateSession(t.Context(), owner, conversation.NewSession{UserID: aUser, Context: conversation.DefaultContextConfig})
+		return err
+	}
+	must(t, create())
+	killed := time.Now()
+	c.Masters[shard].Kill()
+	c.AwaitPromotion(shard)
+	t.Logf("promoted %v after the kill", time.Since(killed))
+	wantWithin(t, "promoted", create)
+	wantWithin(t, "inbox", func() error { // a wake-up of all sessions comes after the inbox has reconnected
+		if id := <-woken; id != "" {
+			t.Errorf("woken for %q", id)
+		}
+		return nil
+	})
+	c.Masters[shard].Restart()
+	c.Masters[shard].AwaitMaster()
+	c.Replicas[shard].AwaitReplica()
+	c.AwaitHealth()
+	wantWithin(t, "came back as a replica", create)
+	c.Masters[shard].Do("CLUSTER", "FAILOVER")
+	c.Masters[shard].AwaitRole("master")
+	wantWithin(t, "CLUSTER FAILOVER", create)
+}

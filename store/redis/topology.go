@@ -1,0 +1,68 @@
+package redis
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// topologyInterval is the interval at which the store asks a Cluster which master serves which slot. The go-redis client asks
+	// only each minute and after a redirection, but a dead master redirects no client. One second keeps the time from a promotion
+	// to the next successful request under 3 s, even if one of two questions goes to a server that does not answer. An answer
+	// costs a server about 0.1 ms.
+	topologyInterval = time.Second
+	// A server that does not answer the question within topologyTimeout is left alone. The next question goes to a server that is
+	// chosen at random again.
+	topologyTimeout = time.Second
+)
+
+// topology keeps the client's view of a Cluster up to date, so that commands go to the masters of today. Without a Cluster, it
+// does nothing.
+type topology struct {
+	stop context.CancelFunc // nil without a Cluster
+	work sync.WaitGroup     // the goroutine that asks
+}
+
+// start begins to follow the topology if client is the client of a Cluster.
+func (t *topology) start(client redis.UniversalClient) {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return
+	}
+	running, stop := context.WithCancel(context.Background())
+	t.stop = stop
+	t.work.Go(func() { followTopology(running, cluster) })
+}
+
+// end stops following the topology.
+func (t *topology) end() {
+	if t.stop != nil {
+		t.stop()
+		t.work.Wait()
+	}
+}
+
+// followTopology asks for the topology at each topologyInterval until ctx is done.
+func followTopology(ctx context.Context, cluster *redis.ClusterClient) {
+	ticker := time.NewTicker(topologyInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			askTopology(ctx, cluster)
+		}
+	}
+}
+
+// askTopology updates the client's view of the Cluster. If no server answers, the view stays as it is. ForEachMaster is the only
+// function of the client that waits for the answer.
+func askTopology(ctx context.Context, cluster *redis.ClusterClient) {
+	ctx, cancel := context.WithTimeout(ctx, topologyTimeout)
+	defer cancel()
+	_ = cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+}
