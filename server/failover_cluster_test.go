@@ -28,6 +28,7 @@ func TestFailover_ClusterMasterKilled_LiveReplyEndsOnce(t *testing.T) {
 	there.next("message.created")
 	there.deltas(t, len("Half of it"))
 	shard := cluster.ShardOf("{a:default:l}")
+	cluster.Masters[shard].AwaitReplica() // otherwise the failover may lose the session
 	cluster.Masters[shard].Kill()
 	c.say(", and the rest")
 	c.end()
