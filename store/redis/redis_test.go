@@ -114,8 +114,12 @@ func TestPing_WritableServer_NoError(t *testing.T) {
 	must(t, newStore(t).Ping(context.Background()))
 }
 
+// TestStore runs the suite storetest as the user of the guide.
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(newStore(t)) })
+	servers := []*redistest.Server{shared.Server(t)}
+	url := userOfGuide(t, servers[0].URL, servers)
+	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(open(t, url)) })
+	wantNothingDenied(t, servers, url)
 }
 
 func backend(s *Store) storetest.Backend {

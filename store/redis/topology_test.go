@@ -10,10 +10,13 @@ import (
 	"parley/store/storetest"
 )
 
+// TestStore_Cluster runs the suite storetest on a Cluster, as the user of the guide.
 func TestStore_Cluster(t *testing.T) {
 	t.Parallel()
-	url := redistest.Cluster(t).URL
+	c := redistest.Cluster(t)
+	url := userOfGuide(t, c.URL, c.Masters)
 	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(open(t, url)) })
+	wantNothingDenied(t, c.Masters, url)
 }
 
 func TestPing_Cluster_OneMasterDown_Unavailable(t *testing.T) {
