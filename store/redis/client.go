@@ -119,7 +119,7 @@ func parseURL(url string) (*target, error) {
 		o.SentinelPassword = query.Get("sentinelPassword")
 		query.Del("sentinelPassword")
 	}
-	if o.waitReplicas, err = parseReplicas(query.Get("waitReplicas"), topology == "cluster"); err != nil {
+	if o.waitReplicas, err = parseReplicas(query.Get("waitReplicas")); err != nil {
 		return nil, err
 	}
 	query.Del("waitReplicas")

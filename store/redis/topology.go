@@ -22,19 +22,21 @@ const (
 // topology keeps the client's view of a Cluster up to date, so that commands go to the masters of today. Without a Cluster, it
 // does nothing.
 type topology struct {
-	stop context.CancelFunc // nil without a Cluster
-	work sync.WaitGroup     // the goroutine that asks
+	// static
+	cluster *redis.ClusterClient // nil without a Cluster
+	stop    context.CancelFunc
+
+	work sync.WaitGroup // the goroutine of follow
 }
 
 // start begins to follow the topology if client is the client of a Cluster.
 func (t *topology) start(client redis.UniversalClient) {
-	cluster, ok := client.(*redis.ClusterClient)
-	if !ok {
+	if t.cluster, _ = client.(*redis.ClusterClient); t.cluster == nil {
 		return
 	}
-	running, stop := context.WithCancel(context.Background())
-	t.stop = stop
-	t.work.Go(func() { followTopology(running, cluster) })
+	var running context.Context
+	running, t.stop = context.WithCancel(context.Background())
+	t.work.Go(func() { t.follow(running) })
 }
 
 // end stops following the topology.
@@ -45,8 +47,8 @@ func (t *topology) end() {
 	}
 }
 
-// followTopology asks for the topology at each topologyInterval until ctx is done.
-func followTopology(ctx context.Context, cluster *redis.ClusterClient) {
+// follow asks for the topology at each topologyInterval until ctx is done.
+func (t *topology) follow(ctx context.Context) {
 	ticker := time.NewTicker(topologyInterval)
 	defer ticker.Stop()
 	for {
@@ -54,15 +56,18 @@ func followTopology(ctx context.Context, cluster *redis.ClusterClient) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			askTopology(ctx, cluster)
+			t.ask(ctx)
 		}
 	}
 }
 
-// askTopology updates the client's view of the Cluster. If no server answers, the view stays as it is. ForEachMaster is the only
-// function of the client that waits for the answer.
-func askTopology(ctx context.Context, cluster *redis.ClusterClient) {
+// ask updates the client's view of the Cluster. If no server answers, the view stays as it is. ForEachMaster is the only function
+// of the client that waits for the answer.
+func (t *topology) ask(ctx context.Context) {
+	if t.cluster == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, topologyTimeout)
 	defer cancel()
-	_ = cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+	_ = t.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
 }
