@@ -79,3 +79,52 @@ func TestCluster_MasterReplaced_FollowedWithin3s(t *testing.T) {
 	c.Masters[shard].AwaitRole("master")
 	wantWithin(t, "CLUSTER FAILOVER", create)
 }
+
+// TestCluster_SlotMoves_NoScriptRunsInPart moves the slot of an account to another master while a turn is live. Until all keys have
+// moved, some keys are on one master and some on the other. A script that has begun could not reach all of them.
+func TestCluster_SlotMoves_NoScriptRunsInPart(t *testing.T) {
+	t.Parallel()
+	c := redistest.Cluster(t)
+	s := open(t, c.URL)
+	owner := conversation.Owner{Account: newAccount(), Mode: conversation.Live}
+	session := newSession(t, s, owner)
+	_, err := s.EndTurn(t.Context(), begin(t, s, owner, aTurn(session.ID, "one")).Key, anAnswer, conversation.Timing{})
+	must(t, err)
+	live := begin(t, s, owner, aTurn(session.ID, "two"))
+	operations := map[string]func() error{
+		"EndTurn": func() error {
+			_, err := s.EndTurn(t.Context(), live.Key, anAnswer, conversation.Timing{})
+			return err
+		},
+		"CreateSession": func() error {
+			_, err := s.CreateSession(t.Context(), owner, conversation.NewSession{UserID: aUser, Context: conversation.DefaultContextConfig})
+			return err
+		},
+		"Messages": func() error {
+			_, err := s.Messages(t.Context(), owner, session.ID, conversation.MessageQuery{Limit: 9})
+			return err
+		},
+		"ClearMessages": func() error {
+			_, err := s.ClearMessages(t.Context(), owner, session.ID, "a waiter")
+			return err
+		},
+	}
+	tag := tagOfOwner(owner)
+	migration := c.Migrate(tag)
+	for _, moved := range []string{"", messagesKey(tag, session.ID), sessionKey(tag, session.ID), sessionsKey(tag)} {
+		if moved != "" {
+			migration.MoveKeys(moved)
+		}
+		for name, operation := range operations {
+			wantError(t, name+" after "+moved+" was moved", operation(), conversation.ErrUnavailable)
+		}
+	}
+	migration.Finish()
+	wantWithin(t, "the slot has moved", operations["EndTurn"])
+	page, err := s.Messages(t.Context(), owner, session.ID, conversation.MessageQuery{Limit: 9})
+	must(t, err)
+	if len(page.Messages) != 4 {
+		t.Errorf("the session has %d messages, want 4", len(page.Messages))
+	}
+	must(t, operations["CreateSession"]())
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -38,6 +39,7 @@ func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []stri
 		counted = admission != nil && admission.Pending()
 		keys, args = withAdmission(sc, admission, tag, keys, args)
 	}
+	keys = s.guarded(keys)
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if s.waits(sc) {
@@ -78,6 +80,18 @@ type call struct {
 	script *script
 	keys   []string
 	args   []any
+}
+
+// guarded returns the keys of a script. If they have a tag, and the store is a Cluster, it adds a key that never exists. While a slot
+// moves to another master, both masters refuse a script with several keys before it begins, unless all its keys have arrived
+// (TRYAGAIN). Without the added key, a master would begin the script, and the script would fail at the first key that the other
+// master has.
+func (s *Store) guarded(keys []string) []string {
+	tag, _, tagged := strings.Cut(keys[0], "}")
+	if !s.clustered || !tagged {
+		return keys
+	}
+	return append(keys[:len(keys):len(keys)], absentKey(tag+"}"))
 }
 
 // waits reports whether a caller of the script waits for replicas.
@@ -124,7 +138,7 @@ func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs 
 	of, commands := make([]*batch, len(numbers)), make([]*redis.Cmd, len(numbers))
 	for at, i := range numbers {
 		c := calls[i]
-		commands[at] = command(ctx, c.script, byText, c.keys, c.args)
+		commands[at] = command(ctx, c.script, byText, s.guarded(c.keys), c.args)
 		var err error
 		if of[at], err = s.batchFor(ctx, batches, &c); err != nil {
 			commands[at].SetErr(err)

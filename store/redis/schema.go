@@ -83,6 +83,7 @@ import (
 //	TAG:month            string  the tokens of this calendar month before the hour of the last send, if the tier enforces
 //	                             tokensPerMonth: first hour of the month, hour of that send, tokens. Expires after a day.
 //	TAG:p:<day>          string  the packed counts of a day before yesterday (lua/lib/usage.lua). Expires like TAG:h:<day>.
+//	TAG:absent           never exists (Store.guarded)
 //
 // Keys without a tag, and channels:
 //
@@ -152,6 +153,7 @@ func framesKey(tag, keyID string) string      { return tag + ":frames:" + keyID 
 func dayKey(tag string) string                { return tag + ":day" }
 func auditKey(tag string) string              { return tag + ":audit" }
 func socketsKey(tag string) string            { return tag + ":sockets" }
+func absentKey(tag string) string             { return tag + ":absent" }
 
 func sessionKey(tag, id string) string         { return tag + ":s:" + id }
 func messagesKey(tag, id string) string        { return tag + ":m:" + id }

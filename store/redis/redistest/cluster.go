@@ -106,3 +106,39 @@ func (c *Nodes) ShardOf(key string) int {
 
 // AwaitPromotion waits until the replica of a shard has become the master.
 func (c *Nodes) AwaitPromotion(shard int) { c.Replicas[shard].AwaitRole("master") }
+
+// Migration moves the slot of a key from one master to another, in steps.
+type Migration struct {
+	slot     string
+	from, to *Server
+	others   []*Server // the masters beside from and to
+}
+
+// Migrate begins to move the slot of key from its master to another one. The slot keeps all keys until MoveKeys.
+func (c *Nodes) Migrate(key string) *Migration {
+	at := c.ShardOf(key)
+	next := (at + 1) % len(c.Masters)
+	m := &Migration{
+		slot: strings.TrimPrefix(c.Masters[0].Do("CLUSTER", "KEYSLOT", key), ":"), from: c.Masters[at], to: c.Masters[next],
+		others: []*Server{c.Masters[(at+2)%len(c.Masters)]},
+	}
+	m.to.Do("CLUSTER", "SETSLOT", m.slot, "IMPORTING", m.from.Do("CLUSTER", "MYID"))
+	m.from.Do("CLUSTER", "SETSLOT", m.slot, "MIGRATING", m.to.Do("CLUSTER", "MYID"))
+	return m
+}
+
+// MoveKeys moves keys of the slot.
+func (m *Migration) MoveKeys(keys ...string) {
+	host, port, _ := net.SplitHostPort(m.to.Addr)
+	m.from.Do(append([]string{"MIGRATE", host, port, "", "0", "5000", "KEYS"}, keys...)...)
+}
+
+// Finish moves all keys that are left, and makes the new master serve the slot.
+func (m *Migration) Finish() {
+	if keys := strings.Fields(m.from.send(timeout, "CLUSTER", "GETKEYSINSLOT", m.slot, "100000")); len(keys) > 0 {
+		m.MoveKeys(keys...)
+	}
+	for _, s := range append([]*Server{m.to, m.from}, m.others...) {
+		s.Do("CLUSTER", "SETSLOT", m.slot, "NODE", m.to.Do("CLUSTER", "MYID"))
+	}
+}
