@@ -128,3 +128,25 @@ func TestCluster_SlotMoves_NoScriptRunsInPart(t *testing.T) {
 	}
 	must(t, operations["CreateSession"]())
 }
+
+// TestCluster_MasterSuspended_FollowedWithin3s suspends the master of an account's shard, so that the master accepts connections but
+// does not answer. It resumes the master after the promotion of the replica: for a moment, the old master still thinks that it is the
+// master.
+func TestCluster_MasterSuspended_FollowedWithin3s(t *testing.T) {
+	t.Parallel()
+	c := redistest.ClusterWithReplicas(t)
+	s := openWithDefaultTimeout(t, c.URL)
+	must(t, s.Join(t.Context(), func(string) {}))
+	owner, shard := onShardOf(c, s)
+	create := func() error {
+		_, err := s.CreateSession(t.Context(), owner, conversation.NewSession{UserID: aUser, Context: conversation.DefaultContextConfig})
+		return err
+	}
+	must(t, create())
+	c.Masters[shard].Stop()
+	c.AwaitPromotion(shard)
+	wantWithin(t, "promoted", create)
+	c.Masters[shard].Cont()
+	c.Masters[shard].AwaitRole("slave")
+	wantWithin(t, "resumed", create)
+}

@@ -47,10 +47,10 @@ type Store struct {
 // With ?timeout=D (1.5s to 1m), a call that Redis does not answer fails after D. The default is 1.8 s, so that a request gets its
 // 503 within 2 s if Redis cannot be reached.
 //
-// With ?waitReplicas=N (0 to 100; not for a Cluster), every durable operation (see Durability in doc.go) waits up to 1 s until N
-// replicas have its writes. So a fail-over to one of these replicas loses no acknowledged write. If fewer replicas have the
-// writes in time, the error is conversation.ErrUnavailable, although the operation has taken effect. From then on, durable
-// operations do not start until N replicas have caught up. Live text, heartbeats, summaries and reads never wait.
+// With ?waitReplicas=N (0 to 100), every durable operation (see Durability in doc.go) waits up to 1 s until N replicas have its
+// writes. So a fail-over to one of these replicas loses no acknowledged write. If fewer replicas have the writes in time, the error
+// is conversation.ErrUnavailable, although the operation has taken effect. From then on, durable operations on the same master do
+// not start until N replicas have caught up. Live text, heartbeats, summaries and reads never wait.
 func Open(ctx context.Context, url string) (*Store, error) {
 	options, err := parseURL(url)
 	if err != nil {
