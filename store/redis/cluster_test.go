@@ -6,6 +6,7 @@ import (
 
 	"parley/conversation"
 	"parley/store/redis/redistest"
+	"parley/stream"
 )
 
 // clusterMargin is the time from a change of the Cluster's topology to the next successful operation that the guide promises, 3 s,
@@ -149,4 +150,35 @@ func TestCluster_MasterSuspended_FollowedWithin3s(t *testing.T) {
 	c.Masters[shard].Cont()
 	c.Masters[shard].AwaitRole("slave")
 	wantWithin(t, "resumed", create)
+}
+
+// TestCluster_OneMasterDown_OtherAccountsFollowed kills the master of one account's shard, which has no replica. The live text of an
+// account on another shard must still be stored and followed.
+func TestCluster_OneMasterDown_OtherAccountsFollowed(t *testing.T) {
+	t.Parallel()
+	c := redistest.Cluster(t, "--cluster-require-full-coverage", "no")
+	s := openWithDefaultTimeout(t, c.URL)
+	var followed [2]conversation.Followed // on the shards 0 and 1
+	var batch [2]stream.Segment[conversation.TurnKey]
+	for i := range followed {
+		var owner conversation.Owner
+		for owner.Account == "" || c.ShardOf(tagOfOwner(owner)) != i {
+			owner = conversation.Owner{Account: newAccount(), Mode: conversation.Live}
+		}
+		begun := begin(t, s, owner, aTurn(newSession(t, s, owner).ID, "hello"))
+		followed[i] = conversation.Followed{Owner: owner, SessionID: begun.Key.SessionID, Reply: begun.Key.ReplyID}
+		batch[i] = stream.Segment[conversation.TurnKey]{Key: begun.Key, Text: []byte("some")}
+	}
+	must(t, s.Journal(t.Context(), batch[:])) // from now on, the text is written without the script
+	c.Masters[0].Kill()
+	for i := range batch {
+		batch[i].Offset, batch[i].Text = len("some"), []byte(" text")
+	}
+	wantError(t, "Journal", s.Journal(t.Context(), batch[:]), conversation.ErrUnavailable)
+	updates, err := s.Poll(t.Context(), followed[:])
+	must(t, err)
+	wantError(t, "the update of the account on the dead master", updates[0].Err, conversation.ErrUnavailable)
+	if updates[1].Err != nil || string(updates[1].Text) != "some text" {
+		t.Errorf("the update of the other account is %+v", updates[1])
+	}
 }
