@@ -182,3 +182,47 @@ func TestCluster_OneMasterDown_OtherAccountsFollowed(t *testing.T) {
 		t.Errorf("the update of the other account is %+v", updates[1])
 	}
 }
+
+// TestCluster_MasterAndNodeDie_OrphanEndedOnce kills the master that stores a live turn and the list of nodes, and suspends the node
+// of the turn. Two other nodes must end the turn once.
+func TestCluster_MasterAndNodeDie_OrphanEndedOnce(t *testing.T) {
+	t.Parallel()
+	c := redistest.ClusterWithReplicas(t)
+	var nodes [3]*Store
+	for i := range nodes {
+		nodes[i] = openWithDefaultTimeout(t, c.URL)
+		must(t, nodes[i].Join(t.Context(), func(string) {}))
+	}
+	dying, shard := nodes[0], c.ShardOf(nodesKey)
+	var owner conversation.Owner
+	for owner.Account == "" || c.ShardOf(tagOfOwner(owner)) != shard {
+		owner = conversation.Owner{Account: newAccount(), Mode: conversation.Live}
+	}
+	begin(t, dying, owner, aTurn(newSession(t, dying, owner).ID, "hello"))
+	c.Masters[shard].AwaitReplica()
+	dying.membership.mu.Lock()
+	dying.membership.asleep = true
+	dying.membership.mu.Unlock()
+	c.Masters[shard].Kill()
+	c.AwaitPromotion(shard)
+	ended, promoted := 0, time.Now()
+	for ended == 0 {
+		for _, s := range nodes[1:] {
+			n, err := s.EndOrphans(t.Context(), func(string) int { return 1 })
+			if ended += n; n > 0 {
+				t.Logf("ended %v after the promotion", time.Since(promoted))
+			} else if after := time.Since(promoted); after > clusterMargin+2*deadAfter {
+				t.Fatalf("not ended %v after the promotion: %v", after, err)
+			}
+		}
+		time.Sleep(time.Second)
+	}
+	for _, s := range nodes[1:] {
+		n, err := s.EndOrphans(t.Context(), func(string) int { return 1 })
+		must(t, err)
+		ended += n
+	}
+	if ended != 1 {
+		t.Errorf("the turn was ended %d times", ended)
+	}
+}
