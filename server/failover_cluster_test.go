@@ -8,8 +8,8 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// clusterEndTimeout is the longest time from the promotion of a replica to the end of a reply: 5 s as the guide promises, and 5 s for
-// a busy machine. A node that does not follow the Cluster's topology would need up to 60 s.
+// clusterEndTimeout is the longest time from the promotion of a replica to the end of a reply: 5 s as the guide promises, and 5 s
+// for a busy machine. A node that does not follow the Cluster's topology would need up to 60 s.
 const clusterEndTimeout = 10 * time.Second
 
 // TestFailover_ClusterMasterKilled_LiveReplyEndsOnce kills the master of the account while a reply is live. The model ends the
@@ -49,5 +49,26 @@ func TestFailover_ClusterMasterKilled_LiveReplyEndsOnce(t *testing.T) {
 	again := b.later("POST", messages(session), content("hello"), "Idempotency-Key", "one")
 	if got := within(t, "the repeat's response", again); got.status != http.StatusOK {
 		t.Errorf("the repeat got %d %s", got.status, got.raw)
+	}
+}
+
+// TestFailover_ClusterWaitReplicas_NothingLost cuts the link between the account's master and its replica, under load, and then
+// kills the master. Without waitReplicas, the replies between the cut and the kill would be lost.
+func TestFailover_ClusterWaitReplicas_NothingLost(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.ClusterWithReplicas(t)
+	shard := cluster.ShardOf("{a:default:l}")
+	l := newLoad(t, cluster.URL+"?waitReplicas=1", 4)
+	l.start()
+	l.awaitReplies(20)
+	cutReplication(cluster.Masters[shard])
+	again := l.retries.Load()
+	l.nodes[0].poll("503 responses", func() bool { return l.retries.Load() > again+8 })
+	cluster.Masters[shard].Kill()
+	cluster.AwaitPromotion(shard)
+	cluster.Masters[shard].Restart() // as the replica that the writes wait for
+	l.awaitReplies(20)
+	if lost := l.end(); lost > 0 {
+		t.Errorf("%d replies that clients got are lost", lost)
 	}
 }

@@ -63,7 +63,8 @@ func (t *target) client() redis.UniversalClient {
 		return redis.NewUniversalClient(t.UniversalOptions)
 	}
 	options := t.Cluster()
-	// With these policies, the client would send COMMAND before other commands, with a timeout of its own of 5 s.
+	// With these policies, the client would send COMMAND before its first command, and wait up to 5 s for the response even if the
+	// call has a shorter timeout.
 	options.DisableRoutingPolicies = true
 	return redis.NewClusterClient(options)
 }

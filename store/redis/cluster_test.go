@@ -9,8 +9,8 @@ import (
 	"parley/stream"
 )
 
-// clusterMargin is the time from a change of the Cluster's topology to the next successful operation that the guide promises, 3 s,
-// and 2 s for a busy machine. Without followTopology, the store would need up to 60 s.
+// clusterMargin is the time from a change of the Cluster's topology to the next successful operation that the guide promises, 3
+// s, and 2 s for a busy machine. Without followTopology, the store would need up to 60 s.
 const clusterMargin = 5 * time.Second
 
 // onShardOf returns an owner whose keys are on the same shard as the inbox of s.
@@ -23,7 +23,8 @@ func onShardOf(c *redistest.Nodes, s *Store) (conversation.Owner, int) {
 	}
 }
 
-// wantWithin repeats an operation until it succeeds. It fails the test if that takes longer than clusterMargin after what happened.
+// wantWithin repeats an operation until it succeeds. It fails the test if that takes longer than clusterMargin after what
+// happened.
 func wantWithin(t *testing.T, what string, operation func() error) {
 	t.Helper()
 	happened := time.Now()
@@ -81,8 +82,8 @@ func TestCluster_MasterReplaced_FollowedWithin3s(t *testing.T) {
 	wantWithin(t, "CLUSTER FAILOVER", create)
 }
 
-// TestCluster_SlotMoves_NoScriptRunsInPart moves the slot of an account to another master while a turn is live. Until all keys have
-// moved, some keys are on one master and some on the other. A script that has begun could not reach all of them.
+// TestCluster_SlotMoves_NoScriptRunsInPart moves the slot of an account to another master while a turn is live. Until all keys
+// have moved, some keys are on one master and some on the other. A script that has begun could not reach all of them.
 func TestCluster_SlotMoves_NoScriptRunsInPart(t *testing.T) {
 	t.Parallel()
 	c := redistest.Cluster(t)
@@ -130,9 +131,9 @@ func TestCluster_SlotMoves_NoScriptRunsInPart(t *testing.T) {
 	must(t, operations["CreateSession"]())
 }
 
-// TestCluster_MasterSuspended_FollowedWithin3s suspends the master of an account's shard, so that the master accepts connections but
-// does not answer. It resumes the master after the promotion of the replica: for a moment, the old master still thinks that it is the
-// master.
+// TestCluster_MasterSuspended_FollowedWithin3s suspends the master of an account's shard, so that the master accepts connections
+// but does not answer. It resumes the master after the promotion of the replica: for a moment, the old master still thinks that
+// it is the master.
 func TestCluster_MasterSuspended_FollowedWithin3s(t *testing.T) {
 	t.Parallel()
 	c := redistest.ClusterWithReplicas(t)
@@ -152,8 +153,8 @@ func TestCluster_MasterSuspended_FollowedWithin3s(t *testing.T) {
 	wantWithin(t, "resumed", create)
 }
 
-// TestCluster_OneMasterDown_OtherAccountsFollowed kills the master of one account's shard, which has no replica. The live text of an
-// account on another shard must still be stored and followed.
+// TestCluster_OneMasterDown_OtherAccountsFollowed kills the master of one account's shard, which has no replica. The live text of
+// an account on another shard must still be stored and followed.
 func TestCluster_OneMasterDown_OtherAccountsFollowed(t *testing.T) {
 	t.Parallel()
 	c := redistest.Cluster(t, "--cluster-require-full-coverage", "no")
@@ -183,8 +184,8 @@ func TestCluster_OneMasterDown_OtherAccountsFollowed(t *testing.T) {
 	}
 }
 
-// TestCluster_MasterAndNodeDie_OrphanEndedOnce kills the master that stores a live turn and the list of nodes, and suspends the node
-// of the turn. Two other nodes must end the turn once.
+// TestCluster_MasterAndNodeDie_OrphanEndedOnce kills the master that stores a live turn and the list of nodes, and suspends the
+// node of the turn. Two other nodes must end the turn once.
 func TestCluster_MasterAndNodeDie_OrphanEndedOnce(t *testing.T) {
 	t.Parallel()
 	c := redistest.ClusterWithReplicas(t)

@@ -77,10 +77,10 @@
 //
 // # Topology of a Cluster
 //
-// A master of a Cluster redirects a client if another master serves the slot. But a dead master redirects nobody, and the go-redis
-// client then asks for the topology only each minute. So the store asks every second (topology.go), and commands reach a promoted
-// replica at most 3 s after its promotion. The connection of the inbox breaks with its server, and the node connects to another
-// one. Pub/sub is not sharded: every server of the Cluster gets every wake-up.
+// A master of a Cluster redirects a client if another master serves the slot. But a dead master redirects nobody, and the
+// go-redis client then asks for the topology only each minute. So the store asks every second (topology.go), and commands reach a
+// promoted replica at most 3 s after its promotion. The connection of the inbox breaks with its server, and the node connects to
+// another one. Pub/sub is not sharded: every server of the Cluster gets every wake-up.
 //
 // While a slot moves to another master, each of its keys is on one of two masters. A script would fail at the first key that the
 // other master has, and leave its earlier writes. So each script names a key that never exists (Store.guarded). Then both masters

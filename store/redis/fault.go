@@ -45,7 +45,7 @@ func fault(err error) error {
 	return unavailable(errors.New("redis: the server cannot be reached"))
 }
 
-// replied converts an error that a server has returned.
+// replied is fault for an error that a server has returned.
 func replied(err error) error {
 	if right := missingRight(err.Error()); right != "" {
 		return unavailable(errors.New("redis: the user of the store's URL lacks a right: " + right))
@@ -58,7 +58,7 @@ func replied(err error) error {
 	return err
 }
 
-// badCertificate returns an error that says why the server's certificate is refused, and what to do.
+// badCertificate returns an error with the reason why TLS refused the server's certificate, and with advice.
 func badCertificate(why error) error {
 	advice := ""
 	var unknown x509.UnknownAuthorityError
@@ -71,9 +71,8 @@ func badCertificate(why error) error {
 // deniedCommand matches the name of the command in an error about a missing right.
 var deniedCommand = regexp.MustCompile(`run the '([^']*)' command`)
 
-// missingRight returns the right that a user lacks, as text is the error of a server that refused a command of the user. It
-// returns "" if text is another error. A refusal in a script has another text than a refusal of a command, and each version of
-// Redis has its own texts.
+// missingRight returns the right that the user lacks if a server refused a command with the error text. It returns "" for other
+// errors. A command in a script has other error texts than a command of a client. Redis 7.0 and later versions have different texts.
 func missingRight(text string) string {
 	ofScript, inScript := strings.CutPrefix(text, "ERR The user executing the script can't ")
 	if !inScript && !strings.HasPrefix(text, "NOPERM ") && !strings.HasPrefix(text, "ERR ACL failure in script") {

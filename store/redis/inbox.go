@@ -34,7 +34,8 @@ type inbox struct {
 	failed     error         // guarded by mu; why the last connection was lost; nil if none was
 }
 
-// await waits until Redis has confirmed the first subscription. If that takes too long, it returns the error of the last connection.
+// await waits until Redis has confirmed the first subscription. If that takes too long, it returns the error of the last
+// connection.
 func (in *inbox) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, in.store.timeout)
 	defer cancel()

@@ -10,9 +10,8 @@ import (
 
 var pollScript = newScript("poll", idempotent)
 
-// Poll implements conversation.Nodes, in one round trip to each server. While one server of a Cluster is down, Poll still returns the
-// sessions on the others. It renews this node's lease of a session if the last
-// renewal was at least followAgain ago.
+// Poll implements conversation.Nodes, in one round trip to each server. While one server of a Cluster is down, Poll still returns
+// the sessions on the others. It renews this node's lease of a session if the last renewal was at least followAgain ago.
 func (s *Store) Poll(ctx context.Context, followed []conversation.Followed) ([]conversation.Update, error) {
 	now := time.Now()
 	calls, due := make([]call, len(followed)), make([]bool, len(followed))

@@ -26,7 +26,7 @@ const (
 //
 // In a Cluster, WAIT must reach the connection on which the script ran. The go-redis client would send WAIT, which has no key, to
 // any master. So the store itself finds the master of a durable script, and sends both commands to that master. If the server is
-// no longer the master, it runs neither, and the store sends both again to the master of today.
+// no longer the master, the script does not run, and the store sends both commands again to the new master.
 type replicas struct {
 	wanted int      // static; number of replicas that must acknowledge a write; 0: do not wait
 	behind sync.Map // addresses of masters; too few replicas acknowledged the last write to the master in time
@@ -35,9 +35,9 @@ type replicas struct {
 // errBehind means that too few replicas acknowledged a write in time. The script may have run nevertheless.
 var errBehind = unavailable(errors.New("redis: too few replicas acknowledge writes in time (waitReplicas)"))
 
-// awaiting returns two commands to send after a durable script with this key: a write, and WAIT. WAIT covers only the writes of its
-// own connection. A repeated script may write nothing, because an earlier call did its work on another connection. The write before
-// WAIT makes WAIT cover that work too. (In Redis 7.0, WAIT also covers reads, but the documentation does not promise it.)
+// awaiting returns two commands to send after a durable script with this key: a write, and WAIT. WAIT covers only the writes of
+// its own connection. A repeated script may write nothing, because an earlier call did its work on another connection. The write
+// before WAIT makes WAIT cover that work too. (In Redis 7.0, WAIT also covers reads, but the documentation does not promise it.)
 func (r *replicas) awaiting(key string, timeout time.Duration) [][]any {
 	return [][]any{{"set", readyBeside(key), "1", "px", 1}, {"wait", r.wanted, timeout.Milliseconds()}}
 }
@@ -82,7 +82,7 @@ func (s *Store) masterOf(ctx context.Context, key string) (server, error) {
 func (s *Store) probeReplicas(ctx context.Context, key string) error {
 	master, err := s.masterOf(ctx, key)
 	if err != nil {
-		return err
+		return fault(err)
 	}
 	if _, behind := s.replicas.behind.Load(master.address); !behind {
 		return nil

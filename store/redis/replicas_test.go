@@ -116,8 +116,8 @@ func TestOpen_InvalidWaitReplicas_Refused(t *testing.T) {
 	}
 }
 
-// TestReplicas_Cluster_WaitsForShardOfAccount suspends the replica of one shard. Durable operations must fail for an account of this
-// shard, and succeed for an account of another shard. After a planned change of the master, both must succeed.
+// TestReplicas_Cluster_WaitsForShardOfAccount suspends the replica of one shard. Durable operations must fail for an account of
+// this shard, and succeed for an account of another shard. After a planned change of the master, both must succeed.
 func TestReplicas_Cluster_WaitsForShardOfAccount(t *testing.T) {
 	t.Parallel()
 	c := redistest.ClusterWithReplicas(t)

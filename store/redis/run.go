@@ -74,8 +74,8 @@ func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []stri
 	return parts[0], nil
 }
 
-// guarded returns the keys of a script. If they have a tag, and the store is a Cluster, it adds a key that never exists. While a slot
-// moves to another master, both masters refuse a script with several keys before it begins, unless all its keys have arrived
+// guarded returns the keys of a script. If they have a tag, and the store is a Cluster, it adds a key that never exists. While a
+// slot moves to another master, both masters refuse a script with several keys before it begins, unless all its keys have arrived
 // (TRYAGAIN). Without the added key, a master would begin the script, and the script would fail at the first key that the other
 // master has.
 func (s *Store) guarded(keys []string) []string {

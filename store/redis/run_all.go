@@ -18,9 +18,9 @@ type call struct {
 	args   []any
 }
 
-// runAll runs calls of one script that has neither admits nor reserves, in one round trip to each server. It returns a result or an
-// error for each call. If a server has not run a script, because it does not know the script or is not the master, a second round
-// trip sends the script's text.
+// runAll runs calls of one script that has neither admits nor reserves, in one round trip to each server. It returns a result or
+// an error for each call. If a server has not run a script, because it does not know the script or is not the master, a second
+// round trip sends the script's text.
 func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

@@ -34,23 +34,23 @@ type Store struct {
 }
 
 // Open connects to the Redis server, or servers, that url names, and checks the version of Redis. Errors contain no part of the
-// URL, because the URL may contain a password.
+// URL except the path of caFile, because the URL may contain a password.
 //
 //	redis://[[user]:password@]host[:port][/db]                         one server; rediss: with TLS, here and below
 //	redis+sentinel://[[user]:password@]host[:port],…/master[/db]       a master, named as the Sentinels at the hosts name it;
 //	                                                                   password of the Sentinels: ?sentinelPassword=…
 //	redis+cluster://[[user]:password@]host[:port],…                    a Cluster; the hosts are some of its servers
 //
-// User and password are percent-encoded. The user needs the rights that web/guides/security.md lists. TLS trusts the system's root
-// certificates or, with ?caFile=PATH, only the certificates in a PEM file. Errors contain this path.
+// User and password are percent-encoded. The user needs the rights that web/guides/security.md lists. TLS trusts the system's
+// root certificates or, with ?caFile=PATH, only the certificates in a PEM file.
 //
 // With ?timeout=D (1.5s to 1m), a call that Redis does not answer fails after D. The default is 1.8 s, so that a request gets its
 // 503 within 2 s if Redis cannot be reached.
 //
 // With ?waitReplicas=N (0 to 100), every durable operation (see Durability in doc.go) waits up to 1 s until N replicas have its
-// writes. So a fail-over to one of these replicas loses no acknowledged write. If fewer replicas have the writes in time, the error
-// is conversation.ErrUnavailable, although the operation has taken effect. From then on, durable operations on the same master do
-// not start until N replicas have caught up. Live text, heartbeats, summaries and reads never wait.
+// writes. So a fail-over to one of these replicas loses no acknowledged write. If fewer replicas have the writes in time, the
+// error is conversation.ErrUnavailable, although the operation has taken effect. From then on, durable operations on the same
+// master do not start until N replicas have caught up. Live text, heartbeats, summaries and reads never wait.
 func Open(ctx context.Context, url string) (*Store, error) {
 	options, err := parseURL(url)
 	if err != nil {
@@ -109,8 +109,8 @@ func (s *Store) Evicts(ctx context.Context) (policy string) {
 	return policy
 }
 
-// checkVersion returns an error if the server cannot run Parley's scripts: Redis before 7.0 does not know the shebang (see compile).
-// The user of the URL may lack the right to read the version by INFO.
+// checkVersion returns an error if the server cannot run Parley's scripts: Redis before 7.0 does not know the shebang (see
+// compile). The user of the URL may lack the right to read the version by INFO.
 func (s *Store) checkVersion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

@@ -11,16 +11,15 @@ import (
 const (
 	// topologyInterval is the interval at which the store asks a Cluster which master serves which slot. The go-redis client asks
 	// only each minute and after a redirection, but a dead master redirects no client. One second keeps the time from a promotion
-	// to the next successful request under 3 s, even if one of two questions goes to a server that does not answer. An answer
-	// costs a server about 0.1 ms.
+	// to the next successful request under 3 s, even if one question goes to a server that does not answer. An answer costs a
+	// server about 0.1 ms.
 	topologyInterval = time.Second
-	// A server that does not answer the question within topologyTimeout is left alone. The next question goes to a server that is
-	// chosen at random again.
+	// A server has topologyTimeout to answer. The next question goes to another server, which the client chooses at random.
 	topologyTimeout = time.Second
 )
 
-// topology keeps the client's view of a Cluster up to date, so that commands go to the masters of today. Without a Cluster, it
-// does nothing.
+// topology keeps the client's view of a Cluster up to date, so that commands go to the masters that serve their slots.
+// Without a Cluster, it does nothing.
 type topology struct {
 	// static
 	cluster *redis.ClusterClient // nil without a Cluster
