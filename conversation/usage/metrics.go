@@ -7,7 +7,7 @@ type Metrics struct {
 	Sessions struct {
 		Total           int64   `json:"total"`           // created in the period
 		Active          int64   `json:"active"`          // created in the period and still existing
-		AverageDuration float64 `json:"averageDuration"` // seconds from createdAt to lastActivity, over Total
+		AverageDuration float64 `json:"averageDuration"` // mean time from createdAt to lastActivity, in seconds
 	} `json:"sessions"`
 	Messages struct {
 		Total             int64   `json:"total"` // system messages included
@@ -136,7 +136,7 @@ func Month(h Hour) (from, to Hour) {
 // Limits are the limits with which Report compares an owner's usage.
 type Limits struct {
 	Requests, Tokens int64 // in a calendar month
-	Owned                  // at the same time
+	Owned                  // the most that the owner may have at one time
 }
 
 // Owned holds the numbers of things that an owner has now.

@@ -33,7 +33,7 @@ func TestHourOf_RoundsDown_HourAfterRoundsUp(t *testing.T) {
 	}
 }
 
-// The test gives each field another count. All must return the fields in order, each with its count.
+// The test gives each field a different count. All must return the fields in order, each with its count.
 func TestBucket_AddFieldThenAll_SameCounts(t *testing.T) {
 	var b Bucket
 	for f := range 2 * endField {

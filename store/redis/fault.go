@@ -33,7 +33,7 @@ func fault(err error) error {
 		return err // the caller cancelled
 	case errors.As(err, &certificate):
 		return unavailable(badCertificate(certificate.Err))
-	case strings.HasPrefix(err.Error(), "redis: all sentinels"): // the error's text quotes the Sentinels
+	case strings.HasPrefix(err.Error(), "redis: all sentinels"): // its text is dropped, because it quotes the Sentinels
 		return unavailable(errors.New("redis: no Sentinel names the master"))
 	case errors.As(err, &redisError):
 		return replied(err)

@@ -93,7 +93,7 @@ export class Meter {
     if (this.#menu.open) this.#open();
   }
 
-  /** Shows a compressed event: older messages were summarised after the newest reply. */
+  /** Shows a compressed event: older messages were summarised, or dropped from a prompt. */
   summarised({ tokensBefore, tokensAfter }) {
     if (this.#report) this.#write(reading(this.#report).text, `summarised: ${number(tokensBefore)} → ${number(tokensAfter)} tokens`, false);
   }

@@ -461,7 +461,8 @@ function listen() {
   setInterval(showAbout, EXPIRY_MS);
 }
 
-// If "Open in new tab" opened this tab, opener only made the browser copy sessionStorage. This tab must not control that tab.
+// "Open in new tab" sets opener, so that the browser copies sessionStorage into the new tab. The new tab then drops opener,
+// because it must not control the old tab.
 opener = null;
 takeKeyFromAddress();
 listen();
