@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -9,9 +10,9 @@ import (
 	"parley/stream"
 )
 
-// clusterMargin is the time from a change of the Cluster's topology to the next successful operation that the guide promises, 3
-// s, and 2 s for a busy machine. Without followTopology, the store would need up to 60 s.
-const clusterMargin = 5 * time.Second
+// clusterMargin is the longest time from a change of the Cluster's topology to the next successful operation. The guide promises
+// 3 s. The other 7 s are for a busy machine. Without topology.follow, the store would need up to 60 s.
+const clusterMargin = 10 * time.Second
 
 // onShardOf returns an owner whose keys are on the same shard as the inbox of s.
 func onShardOf(c *redistest.Nodes, s *Store) (conversation.Owner, int) {
@@ -66,11 +67,16 @@ func TestCluster_MasterReplaced_FollowedWithin3s(t *testing.T) {
 	c.AwaitPromotion(shard)
 	t.Logf("promoted %v after the kill", time.Since(killed))
 	wantWithin(t, "promoted", create)
-	wantWithin(t, "inbox", func() error { // a wake-up of all sessions comes after the inbox has reconnected
-		if id := <-woken; id != "" {
-			t.Errorf("woken for %q", id)
+	wantWithin(t, "wake-up of all sessions", func() error { // comes after the inbox has reconnected
+		select {
+		case id := <-woken:
+			if id != "" {
+				t.Errorf("woken for %q", id)
+			}
+			return nil
+		default:
+			return errors.New("no wake-up")
 		}
-		return nil
 	})
 	c.Masters[shard].Restart()
 	c.Masters[shard].AwaitMaster()
@@ -212,7 +218,7 @@ func TestCluster_MasterAndNodeDie_OrphanEndedOnce(t *testing.T) {
 			n, err := s.EndOrphans(t.Context(), func(string) int { return 1 })
 			if ended += n; n > 0 {
 				t.Logf("ended %v after the promotion", time.Since(promoted))
-			} else if after := time.Since(promoted); after > clusterMargin+2*deadAfter {
+			} else if after := time.Since(promoted); after > clusterMargin+deadAfter {
 				t.Fatalf("not ended %v after the promotion: %v", after, err)
 			}
 		}
