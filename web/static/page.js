@@ -216,8 +216,7 @@ function show(event) {
       meter.show(null);
       return say("History cleared.");
     case "compressed":
-      meter.summarised(event);
-      return say(`Older messages were summarised: ${event.tokensBefore} → ${event.tokensAfter} tokens.`);
+      return say(`Older messages were ${meter.shortened(event)}.`);
     default:
       showSession(null);
       say(event.type === "deleted" ? "Session deleted." : "Session expired: sessions last 24 hours.");
