@@ -29,7 +29,7 @@ type node struct {
 	output   *tail         // guarded by mu; the output of the running process
 	exited   chan struct{} // guarded by mu; closed when the process has ended
 	expected bool          // guarded by mu; the harness has ended the process, or a start may fail
-	peak     int64         // guarded by mu; the highest resident memory in bytes of earlier processes
+	peak     int64         // guarded by mu; the highest resident memory so far, in bytes
 }
 
 // startTimeout is the longest wait for a server that starts. A server that needs longer hangs.
@@ -101,13 +101,10 @@ func (n *node) launch() bool {
 	}
 }
 
-// ended records the memory of a process that has ended. If the harness did not end the process, it is a crash.
+// ended is called when a process has ended. If the harness did not end the process, it is a crash.
 func (n *node) ended(cmd *exec.Cmd, output *tail) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		n.peak = max(n.peak, usage.Maxrss<<10)
-	}
 	if !n.expected {
 		n.w.record.crash(fmt.Sprintf("%v: %s", cmd.ProcessState, reason(output.String())))
 	}
@@ -149,6 +146,7 @@ func (n *node) signal(s syscall.Signal) {
 		return
 	}
 	n.expected = n.expected || s == syscall.SIGKILL || s == syscall.SIGTERM
+	n.notePeak()
 	_ = n.cmd.Process.Signal(s)
 }
 
@@ -185,10 +183,16 @@ func (n *node) outputLines() int {
 func (n *node) memory() int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.cmd == nil || n.cmd.Process == nil {
-		return n.peak
+	n.notePeak()
+	return n.peak
+}
+
+// notePeak reads the highest resident memory of the running process. (The usage that the kernel returns for a process that has
+// ended also contains the memory of its parent.) The caller holds mu.
+func (n *node) notePeak() {
+	if n.cmd != nil && n.cmd.Process != nil {
+		n.peak = max(n.peak, status(n.cmd.Process.Pid, "VmHWM:"))
 	}
-	return max(n.peak, status(n.cmd.Process.Pid, "VmHWM:"))
 }
 
 // status returns a figure of /proc/PID/status in bytes; 0 if the process is gone.

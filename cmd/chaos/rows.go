@@ -15,7 +15,8 @@ type row struct {
 	lossy   bool     // the surroundings may lose confirmed writes
 	allowed []string // error codes that the fault causes, besides service_unavailable and session_busy
 	lies    []string // what the model does after a third of the messages
-	// outage and ending are bounds that the guides promise, or that follow from the schedule. A try adds a margin. 0 means no bound.
+	// outage and ending are bounds that the guides promise, or that follow from the schedule. A try adds a margin. 0 means no
+	// bound.
 	outage, ending time.Duration
 	short          bool // part of the short form in `make test`
 	// unchecked means that the gate makes no health checks. A check of /readyz makes a node look at its store, which requests

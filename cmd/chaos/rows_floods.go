@@ -26,6 +26,9 @@ func floodRows() []*row {
 // allSends is the number of sends at once at a scale of 100 %. Half of them may be in progress.
 const allSends = 5000
 
+// flooded is the longest time until a send is refused. The server refuses at once, but first it must accept all connections.
+const flooded = 10 * time.Second
+
 const (
 	// memoryInProgress is the memory for which the server plans a send in progress; memoryRefused is that of a connection.
 	memoryInProgress, memoryRefused = 128 << 10, 24 << 10
@@ -66,7 +69,7 @@ func sendsAtOnce(w *world) {
 	if n := w.unavailable(n) - counted; n != int(refusals.Load()) {
 		w.broken("each 503 has a counted cause", "parley_unavailable_total grew by %d for %d responses with 503", n, refusals.Load())
 	}
-	w.expectQuickRefusals(begun)
+	w.expectQuickRefusals(begun, flooded)
 	w.finish()
 }
 

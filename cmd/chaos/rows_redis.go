@@ -54,8 +54,8 @@ func redisRows() []*row {
 	}
 }
 
-// brokenLink starts nodes that reach Redis through a proxy. It returns steps in which the proxy cuts connections, and then forwards
-// commands but loses their replies.
+// brokenLink starts nodes that reach Redis through a proxy. It returns steps in which the proxy cuts connections, and then
+// forwards commands but loses their replies.
 func (w *world) brokenLink() []step {
 	w.needs("redis-server")
 	p := redistest.NewProxy(w, redistest.Single(w).Addr)
