@@ -101,7 +101,7 @@ redis: ## runs the server's tests on Redis
 
 # The faults mostly wait. Six at a time keep a quarter of a core busy.
 faults: ## runs each fault of `make chaos` once, in its short form (2 minutes)
-	$(call step,servers under faults,$(GOTEST) -parallel 6 -timeout 15m ./cmd/chaos)
+	$(call step,servers under faults,CI=$(CI) $(GOTEST) -parallel 6 -timeout 15m ./cmd/chaos)
 
 chaos: ## drives servers through faults for CHAOS (1h), and writes the table of web/guides/reliability.md
 	go run ./cmd/chaos --duration $(CHAOS) --table web/guides/reliability.md $(CHAOSFLAGS)

@@ -175,7 +175,8 @@ func (c *client) view(s history.Send) {
 			time.Sleep(100 * time.Millisecond)
 		}
 	}
-	c.w.record.request(history.Request{What: "reading reply " + s.Reply, Took: time.Since(begun), Deadline: viewing - time.Second})
+	q := history.Request{What: "reading reply " + s.Reply, Begun: begun, Took: time.Since(begun), Deadline: viewing - time.Second}
+	c.w.record.request(q)
 	c.w.record.view(v)
 }
 

@@ -18,7 +18,7 @@ const clockVariable = "PARLEY_CHAOS_CLOCK"
 const (
 	patchFrom = "sec, nsec, mono := runtimeNow()\n\tif mono == 0 {"
 	patchTo   = "sec, nsec, mono := runtimeNow()\n\tsec += Ahead\n\tif mono == 0 {"
-	patchVar  = "\n// Ahead is the number of seconds by which the wall clock is ahead. A race between Now and its writer is harmless.\nvar Ahead int64\n"
+	patchVar  = "\n// Ahead is the number of seconds by which the wall clock is ahead.\nvar Ahead int64\n"
 	patchRead = `package main
 
 import (

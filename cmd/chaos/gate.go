@@ -40,7 +40,10 @@ func newGate(s *scene) *gate {
 	if err != nil {
 		s.Fatal(err)
 	}
-	g := &gate{addr: listener.Addr().String(), listener: listener, done: make(chan struct{}), well: map[*node]bool{}, links: map[*link]struct{}{}}
+	g := &gate{
+		addr: listener.Addr().String(), listener: listener, done: make(chan struct{}),
+		well: map[*node]bool{}, links: map[*link]struct{}{},
+	}
 	g.work.Go(g.accept)
 	s.Cleanup(g.close)
 	return g

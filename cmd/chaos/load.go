@@ -69,7 +69,7 @@ func (w *world) load() {
 	}
 	w.clients.Go(func() {
 		for !w.over() {
-			a := w.api.call("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"}, "", soon)
+			a := w.api.call("POST", "/v1/sessions", map[string]any{"userId": user}, "", soon)
 			if a.status == 200 {
 				w.record.success()
 			}
@@ -114,7 +114,7 @@ func (w *world) finish() {
 	}
 	stored := w.stored()
 	if _, ok := eventually(lastEnds, func() bool { return w.waiting() == 0 || w.patience.Err() != nil }); !ok {
-		w.broken(history.Answered, "watchers still wait for the ends of %d replies, %v after the last request", w.waiting(), lastEnds)
+		w.broken(history.Answered, "watchers still wait for the ends of %d replies after %v", w.waiting(), lastEnds)
 	}
 	w.unwatch()
 	w.watchers.Wait()
@@ -139,7 +139,8 @@ func (w *world) judge(stored []history.Session) {
 		w.broken(history.Answered, "no write succeeded for %v, longer than %v", w.worst.outage.Round(time.Millisecond), most)
 	}
 	if most := w.row.ending + w.margin; w.row.ending > 0 && w.worst.ending > most {
-		w.broken(history.OneEnding, "a reply ended %v after the model, longer than %v", w.worst.ending.Round(time.Millisecond), most)
+		took := w.worst.ending.Round(time.Millisecond)
+		w.broken(history.OneEnding, "a reply ended %v after the model, longer than %v", took, most)
 	}
 }
 

@@ -25,10 +25,10 @@ type command struct {
 	Only     []string      `placeholder:"FAULT,..." help:"Run only these rows."`
 	Skip     []string      `placeholder:"FAULT,..." help:"Do not run these rows."`
 	Parallel int           `default:"${parallel}" help:"Number of tries at the same time."`
-	Scale    int           `default:"100" help:"Size of floods and of series of faults in percent. It changes the schedule of a seed."`
+	Scale    int           `default:"100" help:"Size of floods and series of faults in percent. It changes the schedules."`
 	Margin   time.Duration `default:"5s" help:"Added to each promised time, for a busy machine."`
 	Binary   string        `placeholder:"FILE" help:"The server under test. Default: built from this checkout."`
-	Table    string        `placeholder:"FILE" help:"Write the table into this file, between the lines of its two markers. Default: print it."`
+	Table    string        `placeholder:"FILE" help:"Write the table into this file, between its two markers. Default: print it."`
 	List     bool          `help:"Print the rows and stop."`
 }
 

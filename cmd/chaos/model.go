@@ -48,6 +48,13 @@ const (
 	promptTokens = 10
 )
 
+const (
+	// delta is an event with text; end is the regular end of a response, with the usage.
+	delta = `data: {"choices":[{"index":0,"delta":{"content":%q},"finish_reason":null}]}` + "\n\n"
+	end   = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n" +
+		`data: {"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}` + "\n\ndata: [DONE]\n\n"
+)
+
 // newModel starts a model server. It stops with the scene.
 func newModel(s *scene, pace time.Duration) *model {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -157,9 +164,7 @@ func (m *model) answer(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "data: {\"error\":{\"message\":\"broken\",\"code\":\"server_error\"}}\n\n")
 	default:
 		m.note(message, func(s *sent) { s.whole = true })
-		fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"+
-			"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d}}\n\ndata: [DONE]\n\n",
-			promptTokens, words, promptTokens+words)
+		fmt.Fprintf(w, end, promptTokens, words, promptTokens+words)
 	}
 }
 
@@ -179,7 +184,7 @@ func (m *model) write(w http.ResponseWriter, r *http.Request, message string, wo
 			for k := j; k < min(j+chunk, end); k++ {
 				content.WriteString(word(message, k))
 			}
-			if _, err := fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":%q},\"finish_reason\":null}]}\n\n", content.String()); err != nil {
+			if _, err := fmt.Fprintf(w, delta, content.String()); err != nil {
 				return false
 			}
 		}

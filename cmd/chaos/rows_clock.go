@@ -75,7 +75,8 @@ func (w *world) clockJumps(ahead func(), most time.Duration) {
 		}},
 		{0, "wait until the viewers know", func() {
 			if _, ok := eventually(most, func() bool { return w.untold(expired) == 0 }); !ok {
-				w.broken(history.Gone, "%d viewers of expired sessions have not heard of their ends after %v", w.untold(expired), time.Since(at))
+				w.broken(history.Gone, "%d viewers of expired sessions have not heard of their ends after %v",
+					w.untold(expired), time.Since(at))
 			}
 		}},
 	})

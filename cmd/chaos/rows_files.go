@@ -18,14 +18,17 @@ var goneCodes = []string{"session_not_found", "message_not_found"}
 func fileRows() []*row {
 	return []*row{
 		{
-			name: "store-damaged", fault: "the file is overwritten or truncated, then the server starts (F3)", where: "embedded store",
-			lossy: true, allowed: goneCodes, try: damagedAtStart, short: true,
+			name: "store-damaged", fault: "the file is overwritten or truncated, then the server starts (F3)",
+			where: "embedded store", lossy: true, allowed: goneCodes, try: damagedAtStart, short: true,
 		},
 		{
 			name: "store-rots", fault: "the file is overwritten or truncated under the server (F3)", where: "embedded store",
 			lossy: true, allowed: goneCodes, try: damagedWhileRunning, short: true,
 		},
-		{name: "disk-full", fault: "the disk is full for 8 s (F4)", where: "embedded store on a small file system", try: diskFull, short: true},
+		{
+			name: "disk-full", fault: "the disk is full for 8 s (F4)", where: "embedded store on a small file system",
+			try: diskFull, short: true,
+		},
 		{
 			name: "file-unlinked", fault: "the file is unlinked under the server (F5)", where: "embedded store",
 			lossy: true, allowed: goneCodes, try: unlinked, short: true,
@@ -185,7 +188,8 @@ func diskFull(w *world) {
 
 // writeUntilRefused writes until the server refuses a write, because a store may have room inside its files.
 func (w *world) writeUntilRefused() {
-	body := map[string]any{"userId": "user_0123456789abcdef", "metadata": map[string]string{"filler": strings.Repeat("x", 15<<10)}}
+	filler := map[string]string{"filler": strings.Repeat("x", 15<<10)} // little less than metadata may have
+	body := map[string]any{"userId": user, "metadata": filler}
 	_, ok := eventually(20*time.Second, func() bool {
 		for range 100 {
 			if w.api.call("POST", "/v1/sessions", body, "", soon).status != 200 {
@@ -227,7 +231,7 @@ func unlinked(w *world) {
 	w.say("schedule: unlink %v", files(dir))
 	removeStore(dir)
 	w.expectNotReady(n)
-	a := w.api.call("POST", "/v1/sessions", map[string]any{"userId": "user_0123456789abcdef"}, "", soon)
+	a := w.api.call("POST", "/v1/sessions", map[string]any{"userId": user}, "", soon)
 	if a.status != 503 {
 		w.broken("a write that would be lost gets 503", "POST /v1/sessions got %d %s", a.status, a.Error.Code)
 	}

@@ -67,7 +67,7 @@ func sendsAtOnce(w *world) {
 		w.broken("memory is bounded", "%d sends took %d MB, at most %d MB are allowed", count, grown>>20, most>>20)
 	}
 	if n := w.unavailable(n) - counted; n != int(refusals.Load()) {
-		w.broken("each 503 has a counted cause", "parley_unavailable_total grew by %d for %d responses with 503", n, refusals.Load())
+		w.broken("each 503 has a counted cause", "parley_unavailable_total grew by %d for %d responses", n, refusals.Load())
 	}
 	w.expectQuickRefusals(begun, flooded)
 	w.finish()

@@ -16,8 +16,8 @@ var modelErrors = []string{"provider_error", "provider_timeout"}
 func modelRows() []*row {
 	return []*row{
 		{
-			name: "model-lies", fault: "the model stalls, breaks off, sends garbage or an error, or refuses", where: "embedded store",
-			allowed: modelErrors, lies: []string{stalls, cuts, garbage, fails, refuses},
+			name: "model-lies", fault: "the model stalls, breaks off, sends garbage or an error, or refuses",
+			where: "embedded store", allowed: modelErrors, lies: []string{stalls, cuts, garbage, fails, refuses},
 			try: func(w *world) {
 				w.embedded(w.TempDir(), "PARLEY_MODEL_STALL=2s")
 				w.underLoad([]step{{12 * time.Second, "end", func() {}}})
@@ -59,12 +59,12 @@ func endlessReplies(w *world) {
 	readers.Wait()
 	w.finish()
 	for _, m := range w.repliesOf("then " + endless) {
-		if len(m.Content) > replyBound || m.Status != "completed" || m.FinishReason != "length" {
-			w.broken("a reply has a bound", "reply %s ended as %s (%s) with %d bytes", m.ID, m.Status, m.FinishReason, len(m.Content))
+		if size := len(m.Content); size > replyBound || m.Status != "completed" || m.FinishReason != "length" {
+			w.broken("a reply has a bound", "reply %s ended as %s (%s) with %d bytes", m.ID, m.Status, m.FinishReason, size)
 		}
 	}
 	if grown, most := n.memory()-before, int64(repliesWithoutEnd*replyBound*memoryPerByte+slack); grown > most {
-		w.broken("memory is bounded", "%d endless replies took %d MB, at most %d MB are allowed", repliesWithoutEnd, grown>>20, most>>20)
+		w.broken("memory is bounded", "%d endless replies took %d MB, more than %d MB", repliesWithoutEnd, grown>>20, most>>20)
 	}
 }
 

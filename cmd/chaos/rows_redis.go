@@ -38,7 +38,8 @@ func redisRows() []*row {
 			outage: 4*time.Second + refused, ending: 4*time.Second + refused, short: true,
 		},
 		{
-			name: "redis-link-cut", fault: "the connections to Redis are cut, or its replies are lost, for 1 to 4 s", where: "2 nodes, Redis",
+			name: "redis-link-cut", fault: "the connections to Redis are cut, or its replies are lost, for 1 to 4 s",
+			where:  "2 nodes, Redis",
 			try:    func(w *world) { w.underLoad(w.brokenLink()) },
 			outage: 4*time.Second + 2*refused, ending: 4*time.Second + 2*refused, short: true,
 		},

@@ -25,7 +25,7 @@ type result struct {
 type conditions struct {
 	binary string        // the server under test
 	scale  int           // the size of floods and of series of faults, in percent
-	margin time.Duration // added to each promised time
+	margin time.Duration // added to each promised time, because a machine that runs the harness is busy
 }
 
 // try runs a row once, with the schedule of the seed.
@@ -59,9 +59,12 @@ func try(r *row, c conditions, seed uint64, say func(format string, about ...any
 // needs skips the try if a command is not installed.
 func (w *world) needs(command string) {
 	if _, err := exec.LookPath(command); err != nil {
-		w.Skipf("%s is not installed", command)
+		w.Skipf("%s%s", command, notInstalled)
 	}
 }
+
+// notInstalled ends the reason of a try that was skipped because a command is missing.
+const notInstalled = " is not installed"
 
 // plan says which tries a run makes.
 type plan struct {

@@ -50,15 +50,16 @@ func (all tallies) add(r result) {
 // markdown returns the table.
 func (all tallies) markdown() string {
 	var b strings.Builder
-	b.WriteString("| fault | surroundings | tries | confirmed sends, pieces | longest outage | longest wait for an end | memory | violations |\n")
+	b.WriteString("| fault | surroundings | tries | confirmed sends, pieces | longest outage | longest wait for an end | memory |" +
+		" violations |\n")
 	b.WriteString("| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, t := range all {
 		tries := fmt.Sprint(t.tries)
 		if t.tries == 0 {
 			tries = "skipped: " + cmp.Or(t.reason, "no time")
 		}
-		fmt.Fprintf(&b, "| %s (`%s`) | %s | %s | %d, %d | %s | %s | %s | %d |\n", t.row.fault, t.row.name, t.row.where, tries, t.sends, t.pieces,
-			seconds(t.worst.outage), seconds(t.worst.ending), megabytes(t.worst.memory), t.violations)
+		fmt.Fprintf(&b, "| %s (`%s`) | %s | %s | %d, %d | %s | %s | %s | %d |\n", t.row.fault, t.row.name, t.row.where, tries,
+			t.sends, t.pieces, seconds(t.worst.outage), seconds(t.worst.ending), megabytes(t.worst.memory), t.violations)
 	}
 	return b.String()
 }

@@ -16,11 +16,9 @@ import (
 // world is one try of a row: real processes, a model, clients, and the record of what they saw.
 type world struct {
 	*scene
+	conditions
 	row    *row
-	binary string        // the server under test
-	scale  int           // the size of floods and of series of faults, in percent
-	margin time.Duration // added to each promised time, because a machine that runs the harness is busy
-	random *rand.Rand    // decides the schedule of the faults; only the goroutine of the row uses it
+	random *rand.Rand // decides the schedule of the faults; only the goroutine of the row uses it
 	say    func(format string, about ...any)
 
 	record   *record
@@ -28,9 +26,9 @@ type world struct {
 	gate     *gate
 	api      *api // through the gate
 	nodes    []*node
-	worst    worst           // owned by the goroutine of the row
-	patience context.Context // ends when the clients need not wait for replies any more, because the server may refuse reads for ever
-	giveUp   context.CancelFunc
+	worst    worst // owned by the goroutine of the row
+	patience context.Context
+	giveUp   context.CancelFunc // ends patience: the clients wait for no reply any more, because the server may refuse all reads
 
 	ended    chan struct{} // closed when the clients must stop
 	clients  sync.WaitGroup
@@ -52,7 +50,7 @@ type worst struct {
 // newWorld starts the model and the gate. The row starts the rest.
 func newWorld(s *scene, r *row, c conditions, seed uint64, say func(format string, about ...any)) *world {
 	w := &world{
-		scene: s, row: r, binary: c.binary, scale: c.scale, margin: c.margin, say: say, random: random(seed), record: newRecord(), ended: make(chan struct{}),
+		scene: s, conditions: c, row: r, say: say, random: random(seed), record: newRecord(), ended: make(chan struct{}),
 		live: map[string]int{}, told: map[string]time.Time{},
 	}
 	w.model = newModel(s, 60*time.Millisecond)
@@ -71,8 +69,12 @@ func random(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 14)) }
 // scaled returns n at the scale of the try, but at least least.
 func (w *world) scaled(n, least int) int { return max(least, n*w.scale/100) }
 
+// user is the user of all sessions.
+const user = "user_0123456789abcdef"
+
 // tiers sets limits that no load of the harness reaches.
-const tiers = `{"pro":{"requestsPerMinute":1000000,"framesPerMinute":1000000,"tokensPerMinute":1000000000,"activeSessions":1000000}}`
+const tiers = `{"pro":{"requestsPerMinute":1000000,"framesPerMinute":1000000,"tokensPerMinute":1000000000,` +
+	`"activeSessions":1000000}}`
 
 // serve starts a node behind the gate. env is added to its environment.
 func (w *world) serve(dir, store string, env ...string) *node {
@@ -86,7 +88,8 @@ func (w *world) serve(dir, store string, env ...string) *node {
 
 func (w *world) environment(store string, env ...string) []string {
 	return append([]string{
-		"PARLEY_STORE=" + store, "PARLEY_ADMIN_KEY=" + adminKey, "OPENAI_BASE_URL=" + w.model.url, "PARLEY_MODEL=chaos", "PARLEY_TIERS=" + tiers,
+		"PARLEY_STORE=" + store, "PARLEY_ADMIN_KEY=" + adminKey, "PARLEY_TIERS=" + tiers,
+		"OPENAI_BASE_URL=" + w.model.url, "PARLEY_MODEL=chaos",
 	}, env...)
 }
 
@@ -116,7 +119,8 @@ func (w *world) broken(promise history.Promise, format string, about ...any) {
 // createSession creates a session, and repeats the request until it succeeds. It returns "" after the end of the load.
 func (w *world) createSession() string {
 	key := fmt.Sprintf("session-%d", rand.Uint64())
-	body := map[string]any{"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"maxTokens": 1_000_000, "compressionEnabled": false}}
+	window := map[string]any{"maxTokens": 1_000_000, "compressionEnabled": false}
+	body := map[string]any{"userId": user, "contextConfig": window}
 	for {
 		if a := w.api.call("POST", "/v1/sessions", body, key, soon); a.status == 200 {
 			w.record.session(a.SessionID)
