@@ -41,7 +41,7 @@ func redisRows() []*row {
 			name: "redis-link-cut", fault: "the connections to Redis are cut, or its replies are lost, for 1 to 4 s",
 			where:  "2 nodes, Redis",
 			try:    func(w *world) { w.underLoad(w.brokenLink()) },
-			outage: 4*time.Second + 2*refused, ending: 4*time.Second + 2*refused, short: true,
+			outage: 4*time.Second + 2*refused, ending: 4*time.Second + 2*refused,
 		},
 		{
 			name: "redis-emptied", fault: "Redis loses all data (FLUSHALL)", where: "2 nodes, Redis", lossy: true,
