@@ -19,7 +19,8 @@ type Frame struct {
 }
 
 // maxPooledFrame is the maximum size of a buffer in framePool, in bytes. Larger frames are rare, so the pool would keep
-// their buffers in memory for nothing.
+// their buffers in memory for nothing. For the same reason, an entry does not hold a larger frame: viewers share it while
+// one of them holds it.
 const maxPooledFrame = 64 << 10
 
 var framePool = sync.Pool{New: func() any { return new(Frame) }}
@@ -33,8 +34,28 @@ func newFrame(topic string, event Event, encoder Encoder) *Frame {
 
 // Release drops the holder's reference. The holder must not use the frame afterwards.
 func (f *Frame) Release() {
-	if f.refs.Add(-1) == 0 && cap(f.Bytes) <= maxPooledFrame {
+	large := f.large()
+	switch {
+	case f.refs.Add(-1) > 0:
+	case large:
+		f.Bytes = nil // a slot may still point to the frame
+	default:
 		framePool.Put(f)
+	}
+}
+
+func (f *Frame) large() bool { return cap(f.Bytes) > maxPooledFrame }
+
+// hold adds a reference. It returns false if the frame has been released by all holders.
+func (f *Frame) hold() bool {
+	for {
+		n := f.refs.Load()
+		if n == 0 {
+			return false
+		}
+		if f.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
 	}
 }
 
@@ -52,6 +73,7 @@ type frameSlot struct {
 	from, to int
 	encoder  Encoder
 	frame    *Frame
+	holds    bool // the slot holds a reference to frame; false if the frame is large
 }
 
 // Encode returns the event as a frame for a viewer of the topic. Viewers that are shown the same event at about the same
@@ -66,16 +88,15 @@ func (t *Topic) Encode(event Event, encoder Encoder) *Frame {
 	defer c.mu.Unlock()
 	for i := range c.slots {
 		s := &c.slots[i]
-		if s.frame != nil && s.kind == want.kind && s.from == want.from && s.to == want.to && s.encoder == want.encoder {
-			s.frame.refs.Add(1)
+		if s.frame != nil && s.kind == want.kind && s.from == want.from && s.to == want.to && s.encoder == want.encoder && s.frame.hold() {
 			return s.frame
 		}
 	}
 	want.frame = newFrame(t.name, event, encoder)
-	want.frame.refs.Add(1)
+	want.holds = !want.frame.large() && want.frame.hold()
 	slot := &c.slots[c.next]
 	c.next = (c.next + 1) % len(c.slots)
-	if slot.frame != nil {
+	if slot.holds {
 		slot.frame.Release()
 	}
 	*slot = want

@@ -68,7 +68,7 @@ func (s *Service) current(ctx context.Context, owner conversation.Owner, m conve
 		text, ending := r.Snapshot()
 		if ending == nil {
 			if len(text) > len(m.Content) { // if another node writes the reply, this node may have less text than the store
-				m.Content = string(text)
+				m.Content = text
 			}
 			return m, stream.Position{ID: m.ID, Offset: len(m.Content)}, nil
 		}

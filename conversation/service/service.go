@@ -22,7 +22,9 @@ type Options struct {
 	Embedder stream.Embedder       // nil for none; then semantic windows compare only words
 	Count    func(text string) int // returns the number of tokens of a text
 	Timeouts stream.Timeouts       // of the model
-	Log      *slog.Logger
+	// MaxReplyBytes is the maximum size of a reply's text in bytes; 0 means window.DefaultReplyBytes.
+	MaxReplyBytes int
+	Log           *slog.Logger
 }
 
 // Service runs conversations. Methods may be called from any goroutine, after Start has returned and before Drain
@@ -49,11 +51,11 @@ func New(o Options) *Service {
 		Gone:      func(sessionID string) { s.summaries.Cancel(sessionID) },
 	})
 	s.summaries = background.NewSummaries(background.SummaryOptions{
-		Store: o.Store, Model: o.Model, Timeouts: o.Timeouts, Count: o.Count, Viewers: s.Follower, Log: o.Log,
+		Store: o.Store, Model: o.Model, Timeouts: o.Timeouts, MaxBytes: o.MaxReplyBytes, Count: o.Count, Viewers: s.Follower, Log: o.Log,
 	})
 	s.embeddings = background.NewEmbeddings(background.EmbeddingOptions{Store: o.Store, Embedder: o.Embedder, Log: o.Log})
 	s.Turns = turn.New(turn.Options{
-		Store: o.Store, Nodes: o.Nodes, Model: o.Model, Timeouts: o.Timeouts, Count: o.Count, Hub: s.hub,
+		Store: o.Store, Nodes: o.Nodes, Model: o.Model, Timeouts: o.Timeouts, MaxBytes: o.MaxReplyBytes, Count: o.Count, Hub: s.hub,
 		Follower: s.Follower, Summaries: s.summaries, Embeddings: s.embeddings, Log: o.Log,
 	})
 	return s

@@ -212,7 +212,7 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		store.failing.Store(false)
 		event, _ := v.Until(stream.Ended)
-		if m := conversationtest.Decode(t, event.Ending.Message); m.Content != "A reply." || m.Status != stream.Completed {
+		if m := conversationtest.Decode(t, event.Ending.Message.AppendJSON(nil)); m.Content != "A reply." || m.Status != stream.Completed {
 			t.Errorf("after the store works again, the reply ended as %+v", m)
 		}
 		synctest.Wait()
@@ -278,7 +278,7 @@ func TestEnding_DecidedElsewhere_ShownAsStored(t *testing.T) {
 				return
 			}
 			event, text := v.Until(stream.Ended)
-			m := conversationtest.Decode(t, event.Ending.Message)
+			m := conversationtest.Decode(t, event.Ending.Message.AppendJSON(nil))
 			if m.Status != test.status || m.Content != "text" || text != "text" {
 				t.Errorf("viewers see %+v after %q", m, text)
 			}

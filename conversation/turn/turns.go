@@ -30,6 +30,7 @@ type Options struct {
 	Nodes      conversation.Nodes // nil if no other node shares the store
 	Model      stream.Model
 	Timeouts   stream.Timeouts
+	MaxBytes   int                   // the maximum of window.ReplyBytes
 	Count      func(text string) int // returns the number of tokens of a text
 	Hub        *stream.Hub
 	Follower   *follow.Follower
@@ -43,6 +44,7 @@ type Turns struct {
 	options  Options
 	journal  *stream.Journal[conversation.TurnKey]
 	live     *registry
+	endings  largeEndings
 	draining chan struct{} // closed when Drain begins
 
 	mu   sync.Mutex     // held by enter and Drain, so that enter adds no work after Drain has begun
@@ -52,7 +54,7 @@ type Turns struct {
 // New returns a Turns. It runs no goroutine while it has no turn.
 func New(options Options) *Turns {
 	return &Turns{
-		options: options, live: newRegistry(), draining: make(chan struct{}),
+		options: options, live: newRegistry(), endings: make(largeEndings, endingsAtOnce), draining: make(chan struct{}),
 		journal: stream.NewJournal(options.Store, journalTick, options.Log),
 	}
 }

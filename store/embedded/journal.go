@@ -49,8 +49,8 @@ type journal struct {
 // liveText is the journalled text of a reply.
 type liveText struct {
 	key    conversation.TurnKey
-	text   []byte
-	stored int // number of bytes of text that the file contains; less than len(text) only while write runs
+	text   sharedText
+	stored int // number of bytes of text that the file contains; less than text.size only while write runs
 }
 
 const entryHeader = 8 // bytes
@@ -96,14 +96,14 @@ func (j *journal) replay(entries []byte) {
 				break
 			}
 			if r := j.live[string(id)]; r != nil {
-				r.text = append(r.text, newText(len(r.text), offset, text)...)
+				r.text.append(newText(r.text.size, offset, text))
 			}
 			segments = rest
 		}
 		entries = entries[n:]
 	}
 	for _, r := range j.live {
-		r.stored = len(r.text)
+		r.stored = r.text.size
 	}
 }
 
@@ -167,6 +167,16 @@ func (j *journal) end(id string) {
 	}
 }
 
+// replace replaces the text of a live reply by the beginning of its final text, if they are equal. So the text is in memory
+// only once while its turn ends.
+func (j *journal) replace(key conversation.TurnKey, final string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if r := j.live[key.ReplyID]; r != nil && r.key == key {
+		r.text.replace(final)
+	}
+}
+
 // text returns the journalled text of a reply, without an incomplete character at its end. The result live is false if the
 // reply is not live.
 func (j *journal) text(id string) (text string, live bool) {
@@ -176,7 +186,7 @@ func (j *journal) text(id string) (text string, live bool) {
 	if r == nil {
 		return "", false
 	}
-	return string(validPrefix(r.text)), true
+	return string(validPrefix(r.text.joined())), true
 }
 
 // write appends segments to their live replies, and writes the segments to the file as one entry. If the write fails, no reply
@@ -191,7 +201,7 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 		if r == nil || r.key != segment.Key {
 			continue // the reply has ended, or the key belongs to another turn
 		}
-		have := len(r.text)
+		have := r.text.size
 		fresh := newText(have, segment.Offset, segment.Text)
 		if len(fresh) == 0 {
 			continue
@@ -200,7 +210,7 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 		if r.stored == have {
 			touched = append(touched, r)
 		}
-		r.text = append(r.text, fresh...)
+		r.text.append(fresh)
 	}
 	j.buffer, j.touched = entry, touched
 	defer clear(touched)
@@ -210,13 +220,13 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 	j.seal(entry)
 	if _, err := j.file.WriteAt(entry, j.size); err != nil {
 		for _, r := range touched {
-			r.text = r.text[:r.stored]
+			r.text.truncate(r.stored)
 		}
 		_ = j.file.Truncate(j.size) // if this fails, the next entry overwrites the incomplete entry
 		return unavailable(fmt.Errorf("writing the journal: %w", err))
 	}
 	for _, r := range touched {
-		r.stored = len(r.text)
+		r.stored = r.text.size
 	}
 	if j.size += int64(len(entry)); j.size > j.limit {
 		if err := j.compact(); err != nil {
@@ -275,14 +285,15 @@ func (j *journal) rewrite() (_ *os.File, size int64, err error) {
 	}()
 	out := bufio.NewWriter(file)
 	for id, r := range j.live {
-		if len(r.text) == 0 {
-			continue
-		}
-		j.buffer = appendSegment(append(j.buffer[:0], make([]byte, entryHeader)...), id, 0, r.text)
-		j.seal(j.buffer)
-		size += int64(len(j.buffer))
-		if _, err := out.Write(j.buffer); err != nil {
-			return nil, 0, err
+		offset := 0
+		for _, part := range r.text.parts {
+			j.buffer = appendSegment(append(j.buffer[:0], make([]byte, entryHeader)...), id, offset, part)
+			j.seal(j.buffer)
+			offset += len(part)
+			size += int64(len(j.buffer))
+			if _, err := out.Write(j.buffer); err != nil {
+				return nil, 0, err
+			}
 		}
 	}
 	if err := out.Flush(); err != nil {

@@ -194,6 +194,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 	if reply.Status == stream.Streaming || reply.Status == "" {
 		return conversation.Message{}, errors.New("embedded: a turn does not end with a reply that is streaming")
 	}
+	s.journal.replace(key, reply.Content)
 	gone := false
 	ended, err := update(ctx, s, func(w *writing) (conversation.Message, error) {
 		at := ref{key.Owner, key.SessionID}
