@@ -168,9 +168,9 @@ func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream
 			return // the event is about a later message, so this reply gets no more events
 		default:
 			frame := viewer.Topic().Encode(event, format.encoder)
-			sent := write(frame.Bytes)
+			_, err := frame.WriteTo(c.Writer)
 			frame.Release()
-			if !sent || socket.EndsReply(event.Kind) {
+			if err != nil || control.Flush() != nil || socket.EndsReply(event.Kind) {
 				return
 			}
 		}

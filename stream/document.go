@@ -6,8 +6,7 @@ import (
 )
 
 // Document is a final message as JSON, in three parts: Content is the text, which is not yet encoded. Before and After are
-// the JSON before and after the text. So the reply, its ending and a response share one copy of the text, and each frame
-// encodes it. A Document never changes.
+// the JSON before and after the text. So the reply and its ending share one copy of the text. A Document never changes.
 type Document struct {
 	Before  []byte
 	Content string // valid UTF-8

@@ -1,8 +1,11 @@
 package stream
 
 import (
+	"bytes"
+	"io"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // Encoder encodes an event for the wire. The dynamic type of an Encoder must be comparable. Equal encoders must return
@@ -12,15 +15,51 @@ type Encoder interface {
 }
 
 // Frame is an encoded event. Viewers at the same position share a frame. Each holder must call Release once, after it has
-// written Bytes. It must not change Bytes.
+// written the frame.
+//
+// A frame with a large text would take as much memory as the text, for as long as the reply is in memory. So such a frame
+// lacks the text, and WriteTo encodes the text piece by piece.
 type Frame struct {
-	Bytes []byte
+	bytes []byte
+	text  string // missing in bytes; "" if bytes is the whole frame
+	at    int    // the offset of text in bytes
 	refs  atomic.Int32
 }
 
+// largeText is the size, in bytes, of the largest text that a frame contains.
+const largeText = 64 << 10
+
+// Whole returns the frame, which the caller must not change. ok is false if the frame has a large text: then only WriteTo
+// writes the whole frame.
+func (f *Frame) Whole() (frame []byte, ok bool) { return f.bytes, f.text == "" }
+
+// WriteTo writes the frame to w, in pieces of about MaxDelta bytes if it has a large text.
+func (f *Frame) WriteTo(w io.Writer) (written int64, err error) {
+	if whole, ok := f.Whole(); ok {
+		n, err := w.Write(whole)
+		return int64(n), err
+	}
+	write := func(b []byte) {
+		if err == nil {
+			var n int
+			n, err = w.Write(b)
+			written += int64(n)
+		}
+	}
+	write(f.bytes[:f.at])
+	text := unsafe.Slice(unsafe.StringData(f.text), len(f.text)) // nobody changes it
+	for piece := []byte(nil); len(text) > 0 && err == nil; {
+		n := prefix(text, MaxDelta)
+		piece = AppendString(piece[:0], text[:n])
+		write(piece[1 : len(piece)-1]) // without its quotes
+		text = text[n:]
+	}
+	write(f.bytes[f.at:])
+	return written, err
+}
+
 // maxPooledFrame is the maximum size of a buffer in framePool, in bytes. Larger frames are rare, so the pool would keep
-// their buffers in memory for nothing. For the same reason, an entry does not hold a larger frame: viewers share it while
-// one of them holds it.
+// their buffers in memory for nothing.
 const maxPooledFrame = 64 << 10
 
 var framePool = sync.Pool{New: func() any { return new(Frame) }}
@@ -28,34 +67,27 @@ var framePool = sync.Pool{New: func() any { return new(Frame) }}
 func newFrame(topic string, event Event, encoder Encoder) *Frame {
 	f := framePool.Get().(*Frame)
 	f.refs.Store(1)
-	f.Bytes = encoder.AppendFrame(f.Bytes[:0], topic, event)
+	f.text, f.at = "", 0
+	if event.Ending == nil || event.Ending.Message == nil || len(event.Ending.Message.Content) <= largeText {
+		f.bytes = encoder.AppendFrame(f.bytes[:0], topic, event)
+		return f
+	}
+	m := *event.Ending.Message
+	text := m.Content
+	m.Content = ""
+	ending := *event.Ending
+	ending.Message, event.Ending = &m, &ending
+	f.bytes = encoder.AppendFrame(f.bytes[:0], topic, event)
+	if at := bytes.Index(f.bytes, m.Before); at >= 0 { // some encodings of an ending have no text
+		f.text, f.at = text, at+len(m.Before)+len(`"`)
+	}
 	return f
 }
 
 // Release drops the holder's reference. The holder must not use the frame afterwards.
 func (f *Frame) Release() {
-	large := f.large()
-	switch {
-	case f.refs.Add(-1) > 0:
-	case large:
-		f.Bytes = nil // a slot may still point to the frame
-	default:
+	if f.refs.Add(-1) == 0 && cap(f.bytes) <= maxPooledFrame {
 		framePool.Put(f)
-	}
-}
-
-func (f *Frame) large() bool { return cap(f.Bytes) > maxPooledFrame }
-
-// hold adds a reference. It returns false if the frame has been released by all holders.
-func (f *Frame) hold() bool {
-	for {
-		n := f.refs.Load()
-		if n == 0 {
-			return false
-		}
-		if f.refs.CompareAndSwap(n, n+1) {
-			return true
-		}
 	}
 }
 
@@ -73,7 +105,6 @@ type frameSlot struct {
 	from, to int
 	encoder  Encoder
 	frame    *Frame
-	holds    bool // the slot holds a reference to frame; false if the frame is large
 }
 
 // Encode returns the event as a frame for a viewer of the topic. Viewers that are shown the same event at about the same
@@ -88,15 +119,16 @@ func (t *Topic) Encode(event Event, encoder Encoder) *Frame {
 	defer c.mu.Unlock()
 	for i := range c.slots {
 		s := &c.slots[i]
-		if s.frame != nil && s.kind == want.kind && s.from == want.from && s.to == want.to && s.encoder == want.encoder && s.frame.hold() {
+		if s.frame != nil && s.kind == want.kind && s.from == want.from && s.to == want.to && s.encoder == want.encoder {
+			s.frame.refs.Add(1)
 			return s.frame
 		}
 	}
 	want.frame = newFrame(t.name, event, encoder)
-	want.holds = !want.frame.large() && want.frame.hold()
+	want.frame.refs.Add(1)
 	slot := &c.slots[c.next]
 	c.next = (c.next + 1) % len(c.slots)
-	if slot.holds {
+	if slot.frame != nil {
 		slot.frame.Release()
 	}
 	*slot = want

@@ -11,7 +11,7 @@ import (
 // thousands of smaller replies may end at once.
 const (
 	largeText     = 64 << 10 // bytes
-	endingsAtOnce = 8
+	endingsAtOnce = 4
 )
 
 // largeEndings has an element for each turn with a large text that is ending.
