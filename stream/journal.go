@@ -46,8 +46,8 @@ type journalled struct {
 	inBatch bool // the sink is writing a batch that contains text of the reply; guarded by Journal.mu
 }
 
-// maxBatch is the size, in bytes, at which a batch ends. A sink copies a batch, so this bounds the memory of a copy. 10,000
-// replies at 100 tokens a second have 250 KiB of new text in a tick of 50 ms.
+// maxBatch is the size, in bytes, at which a batch ends. A sink may copy a batch, so maxBatch bounds the memory of the copy. In a
+// tick of 50 ms, 10,000 replies with 100 tokens a second have 250 KiB of new text.
 const maxBatch = 1 << 20
 
 // NewJournal returns a journal that writes a batch to sink every tick. It logs the first of several failures in a row.
@@ -93,22 +93,29 @@ func (j *Journal[K]) run() {
 			if live, more = j.collect(); !live {
 				return
 			}
-			if len(j.batch) == 0 {
-				break
-			}
-			err := j.sink.Journal(context.Background(), j.batch)
-			j.release()
-			if err == nil {
-				for i, w := range j.written {
-					w.offset += len(j.batch[i].Text)
-				}
-			} else if !failing {
+			err := j.write()
+			if err != nil && !failing {
 				j.log.Error("journal: writing live text failed; retrying every tick", "error", err)
 			}
 			failing = err != nil
 			more = more && !failing
 		}
 	}
+}
+
+// write writes the batch to the sink.
+func (j *Journal[K]) write() error {
+	if len(j.batch) == 0 {
+		return nil
+	}
+	err := j.sink.Journal(context.Background(), j.batch)
+	j.release()
+	if err == nil {
+		for i, w := range j.written {
+			w.offset += len(j.batch[i].Text)
+		}
+	}
+	return err
 }
 
 // collect fills j.batch with new text of the live replies, up to maxBatch. live is false if the journal has no live reply.
@@ -125,10 +132,7 @@ func (j *Journal[K]) collect() (live, more bool) {
 	}
 	size := 0
 	for key, w := range j.live {
-		for offset := w.offset; ; {
-			if size >= maxBatch {
-				return true, true
-			}
+		for offset := w.offset; size < maxBatch; {
 			text, _ := w.reply.Read(offset)
 			if len(text) == 0 {
 				break
@@ -140,7 +144,7 @@ func (j *Journal[K]) collect() (live, more bool) {
 			size += len(text)
 		}
 	}
-	return true, false
+	return true, size >= maxBatch
 }
 
 // release marks the replies of the batch as no longer in a batch, and wakes the callers of Remove.

@@ -15,7 +15,7 @@ const (
 )
 
 // text is an append-only text in chunks. It grows without copying: the bytes of a chunk never move and never change. So
-// viewers, the journal and the store share the bytes instead of copying them. Each chunk has whole characters only.
+// viewers, the journal and the store can share the bytes. Each chunk has whole characters only.
 type text struct {
 	chunks []chunk
 	size   int // in bytes
