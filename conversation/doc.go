@@ -50,8 +50,8 @@
 //
 // # Timings
 //
-// Each constant has its reason beside it. Callers can notice these. turn.endTimeout is longer if a call to the store may
-// take longer.
+// Callers can notice these times. The comment of each constant gives the reason. turn.endTimeout is longer if a call to
+// the store may take longer.
 //
 //	24 h    life of a session and of an Idempotency-Key                  Lifetime, IdempotencyLifetime
 //	30 s    longest wait in a session's queue, which has 32 places       turn.queueTimeout, QueuePlaces

@@ -14,7 +14,7 @@ const (
 	hasContext
 	hasError
 	hasWindow     // the rest of the context: InSummary, Skipped, Summarised, SummaryFault; it precedes the error
-	hasSimilarity // Similarity of the context; this part follows the error, because it is newer
+	hasSimilarity // Similarity of the context; this newer part follows the error
 )
 
 // otherBytes is more than most messages take without their content and metadata, in bytes.
