@@ -69,11 +69,11 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 			return nil, err
 		}
 	}
-	m, _, err := s.Conversation.Message(ctx, api.Owner(principal(c)), session, message)
+	isReply, err := s.Conversation.IsReply(ctx, api.Owner(principal(c)), session, message)
 	if err != nil {
 		return nil, err
 	}
-	if m.Role != conversation.Assistant || from.ID > message || from.ID == message && from.Ended {
+	if !isReply || from.ID > message || from.ID == message && from.Ended {
 		c.Header("Cache-Control", "no-store") // caches may store a 204 by default
 		c.Status(http.StatusNoContent)
 		return nil, nil

@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// Reply is an append-only text with a state. Only one goroutine, the writer, may call Append and Flush. Any goroutine may
-// call the other methods.
+// Reply is an append-only text with a state. Only one goroutine, the writer, may call Append, Flush and Join. Any
+// goroutine may call the other methods.
 //
-// The bytes of the text never change. A slice of the text stays valid while the text grows, so viewers encode and send
-// the slice without holding mu.
+// The bytes of the text never change. A part of the text stays valid while the text grows, so viewers encode and send
+// the part without holding mu.
 type Reply struct {
 	// static
 	ID string

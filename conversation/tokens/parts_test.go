@@ -45,8 +45,8 @@ func TestCount_TextOfSeveralParts_AsTheWholeText(t *testing.T) {
 	}
 }
 
-// TestCount_LongText_BoundedMemory counts texts of 2 MiB. At once, the library takes over 54 MiB for the word. In parts, most of the
-// growth is garbage, which does not depend on the length of the text.
+// TestCount_LongText_BoundedMemory counts texts of 2 MiB. If the library got the long word at once, it would take over 54 MiB. In
+// parts, most of the growth is garbage, which does not depend on the length of the text.
 func TestCount_LongText_BoundedMemory(t *testing.T) {
 	if raceFactor > 1 {
 		t.Skip("the race detector takes more memory")

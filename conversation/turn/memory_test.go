@@ -20,8 +20,8 @@ func heapInUse() int {
 	return int(stats.HeapAlloc)
 }
 
-// TestTurns_LargeReplies_InMemoryOnce runs turns with large replies on the embedded store, with a viewer each. While they are live,
-// and after their end, the whole process may take at most 1.5 bytes of memory for each byte of text.
+// TestTurns_LargeReplies_InMemoryOnce runs turns with large replies on the embedded store, with a viewer each. While the replies
+// are live, and after their end, the whole process may take at most 1.5 bytes of memory for each byte of text.
 func TestTurns_LargeReplies_InMemoryOnce(t *testing.T) {
 	const replies, size, most = 8, 1 << 20, 1.5
 	model := conversationtest.NewDirected()

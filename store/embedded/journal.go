@@ -186,7 +186,7 @@ func (j *journal) text(id string) (text string, live bool) {
 	if r == nil {
 		return "", false
 	}
-	return string(validPrefix(r.text.joined())), true
+	return validPrefix(r.text.String()), true
 }
 
 // write appends segments to their live replies, and writes the segments to the file as one entry. If the write fails, no reply
@@ -309,12 +309,12 @@ func (j *journal) close() error {
 }
 
 // validPrefix returns the longest prefix of text that is valid UTF-8.
-func validPrefix(text []byte) []byte {
-	if utf8.Valid(text) {
+func validPrefix(text string) string {
+	if utf8.ValidString(text) {
 		return text
 	}
 	for n := 0; ; {
-		c, size := utf8.DecodeRune(text[n:])
+		c, size := utf8.DecodeRuneInString(text[n:])
 		if c == utf8.RuneError && size <= 1 {
 			return text[:n]
 		}

@@ -1,7 +1,7 @@
 package embedded
 
 import (
-	"bytes"
+	"strings"
 	"unsafe"
 )
 
@@ -43,8 +43,15 @@ func (t *sharedText) truncate(size int) {
 	}
 }
 
-// joined returns a copy of the whole text.
-func (t *sharedText) joined() []byte { return bytes.Join(t.parts, nil) }
+// String returns a copy of the whole text.
+func (t *sharedText) String() string {
+	var whole strings.Builder
+	whole.Grow(t.size)
+	for _, part := range t.parts {
+		whole.Write(part)
+	}
+	return whole.String()
+}
 
 // replace makes the text share the memory of final, if the text is the beginning of final.
 func (t *sharedText) replace(final string) {
