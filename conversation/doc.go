@@ -25,6 +25,8 @@
 // exchange. A prompt contains an exchange whole or not at all. Only a reply that failed or has no text is left out
 // alone.
 //
+// A send is in flight on a node until it is refused or its turn is over. It occupies a slot of that node meanwhile.
+//
 // A prompt is the text that the model gets. A summary replaces old messages in the prompt; the messages stay in the
 // history. Dropped messages are neither in the prompt nor in its summary. A replay is the response to a repeated
 // request with the same Idempotency-Key. A node is a process that shares its store with other processes. An orphan is a
@@ -56,7 +58,7 @@
 //	24 h    life of a session and of an Idempotency-Key                  Lifetime, IdempotencyLifetime
 //	30 s    longest wait in a session's queue, which has 32 places       turn.queueTimeout, QueuePlaces
 //	 5 s    longest wait of a cancel for the model                       turn.cancelTimeout
-//	 2 s    longest wait of a caller for a stored ending                 turn.endTimeout
+//	 2 s    longest wait of a caller for a store that is silent          turn.endTimeout
 //	50 ms   interval between two batches of live text in the journal     turn.journalTick
 //	10 s    longest wait of a turn for a summary job that it started     background.ownTimeout
 //	 2 s    longest wait of a turn for a summary job already running     background.otherTimeout
