@@ -1,7 +1,6 @@
 package background
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,7 +73,7 @@ func quote(count func(string) int, old string, messages []prompt.Message, limit 
 		longest = max(longest, len(m.Content))
 	}
 	for {
-		var b bytes.Buffer
+		var b strings.Builder // its String copies nothing
 		lines := json.NewEncoder(&b) // writes a newline after each value
 		lines.SetEscapeHTML(false)
 		if old != "" {
