@@ -73,7 +73,7 @@ func quote(count func(string) int, old string, messages []prompt.Message, limit 
 		longest = max(longest, len(m.Content))
 	}
 	for {
-		var b strings.Builder // its String copies nothing
+		var b strings.Builder        // its String copies nothing
 		lines := json.NewEncoder(&b) // writes a newline after each value
 		lines.SetEscapeHTML(false)
 		if old != "" {
