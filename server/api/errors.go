@@ -83,6 +83,10 @@ var table = []struct {
 	{transport.ErrFull, 503, "service_unavailable", "The server has too many connections. Try again."},
 	{transport.ErrClientFull, 503, "service_unavailable", "Your address has too many connections to the server. Close some, then try again."},
 	{ErrUnread, 503, "service_unavailable", "Your account requests too many large responses at once, or does not read them. Read them, then try again."},
+	{conversation.ErrStoreFull, 503, "service_unavailable", "The server's disk is full. Reading and deleting still work. Try again later."},
+	{conversation.ErrStoreMoved, 503, "service_unavailable", "The file of the server's store was removed or replaced. Try again later."},
+	{conversation.ErrStoreDamaged, 503, "service_unavailable", "The file of the server's store is damaged. Try again later."},
+	{conversation.ErrStoreFailed, 503, "service_unavailable", "The server cannot write its store. Try again later."},
 	{conversation.ErrUnavailable, 503, "service_unavailable", "The service is temporarily unavailable. Try again."},
 	// The caller has disconnected, or has closed its sending side and still reads.
 	{context.Canceled, 503, "service_unavailable", "The connection was closed on your side before the request was finished. Try again."},

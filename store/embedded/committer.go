@@ -161,7 +161,7 @@ var errNothingWritten = errors.New("nothing was written")
 // back the transaction and returns the index of that operation. Otherwise it returns -1.
 func (s *Store) attempt(batch []*operation) (spoiler int) {
 	spoiler = -1
-	if err := s.brokenBy(); err != nil {
+	if err := s.health.err(broken, moved); err != nil {
 		for _, op := range batch {
 			op.err = err
 		}
@@ -191,14 +191,15 @@ func (s *Store) attempt(batch []*operation) (spoiler int) {
 	switch {
 	case spoiler >= 0:
 	case err == nil:
+		s.health.clear(failing)
 		clear(w.requests)
 		w.apply()
 	case errors.Is(err, errNothingWritten):
 		w.apply()
 	default:
-		s.fail(id, err)
+		err = s.fail(id, err)
 		for _, op := range batch {
-			op.err = unavailable(fmt.Errorf("writing the store: %w", err))
+			op.err = err
 		}
 	}
 	return spoiler
@@ -212,7 +213,7 @@ func (s *Store) write(run func(*bbolt.Tx) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
-			s.breakBy(err) // bbolt's state in memory may differ from the file
+			_ = s.health.set(broken, restart(err)) // bbolt's state in memory may differ from the file
 		}
 	}()
 	return s.db.Update(run)
@@ -233,8 +234,8 @@ func (w *writing) try(op *operation) (panicked bool) {
 // fail decides whether the store can continue after transaction id has failed to commit. Usually the store can continue, because
 // the file still has the state before the transaction. The exception is a failed sync of the meta page, the last step of a
 // commit. Then this process sees the new state, and a crash may leave either state. In this case the store refuses all writes and
-// sweeps until the file is opened again.
-func (s *Store) fail(id int, err error) {
+// sweeps until the file is opened again. fail returns the error for the callers of the transaction.
+func (s *Store) fail(id int, err error) error {
 	visible := true
 	s.readers.RLock()
 	defer s.readers.RUnlock()
@@ -242,23 +243,12 @@ func (s *Store) fail(id int, err error) {
 		visible = tx.ID() >= id
 		return nil
 	}); viewErr != nil || visible {
-		s.breakBy(err)
+		return s.health.set(broken, restart(err))
 	}
+	return s.health.set(failing, err)
 }
 
-func (s *Store) breakBy(err error) {
-	err = unavailable(fmt.Errorf("the store failed; restart the server: %w", err))
-	if s.broken.CompareAndSwap(nil, &err) {
-		s.log.Error("the store can no longer be written; restart the server", "error", err)
-	}
-}
-
-func (s *Store) brokenBy() error {
-	if err := s.broken.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
+func restart(err error) error { return fmt.Errorf("restart the server: %w", err) }
 
 // writing is the write transaction that operations use. The committer owns it. An operation also changes queues, grants and the
 // live replies of the journal, which are in memory. The committer applies these changes when the transaction is durable. Until

@@ -172,7 +172,7 @@ func (c *scrubber) sweep() error {
 // end of the file.
 func (c *scrubber) sweepSome(first int) (next int, err error) {
 	s := c.store
-	if err := s.brokenBy(); err != nil {
+	if err := s.health.err(broken, moved); err != nil {
 		return 0, err // it is unknown which meta page is valid after a crash
 	}
 	s.writer.Lock()

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -60,8 +59,7 @@ type Store struct {
 	wake      chan struct{} // signals the committer that waiting or closed has changed; capacity 1
 	committed chan struct{} // closed when the committer has returned
 
-	// broken is the error after which all writes are refused; nil while writing works (see fail).
-	broken atomic.Pointer[error]
+	health health
 
 	// owned by the committer
 	queues     map[ref]queue
@@ -81,6 +79,7 @@ func Open(path string, options Options) (*Store, error) {
 	}
 	s := &Store{
 		log:       options.Log,
+		health:    health{log: options.Log},
 		wake:      make(chan struct{}, 1),
 		committed: make(chan struct{}),
 		queues:    make(map[ref]queue),
@@ -209,10 +208,10 @@ func (s *Store) Close() error {
 	return errors.Join(s.journal.close(), s.db.Close()) // bbolt waits for its readers
 }
 
-// Ping returns an error that wraps conversation.ErrUnavailable if the store cannot be read or refuses writes after an earlier
-// failure. It does not test a write.
+// Ping returns an error that wraps conversation.ErrUnavailable if the store cannot be read or has a fault (health.go). It does not
+// test a write.
 func (s *Store) Ping(ctx context.Context) error {
-	if err := s.brokenBy(); err != nil {
+	if err := s.health.err(); err != nil {
 		return err
 	}
 	return s.view(ctx, func(*reading) error { return nil })
