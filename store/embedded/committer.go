@@ -19,7 +19,7 @@ import (
 const (
 	// maxBatch is the maximum number of operations in one transaction. It keeps the first operation from waiting for thousands of
 	// later ones.
-	maxBatch = 1024
+	maxBatch = 1024 // maxBatchFull on a full disk
 	// maxScratch is the size, in bytes, of the largest buffer for values that the next transaction reuses.
 	maxScratch = 1 << 20
 )
@@ -113,7 +113,7 @@ func (s *Store) commit() {
 	for range s.wake {
 		for {
 			s.mu.Lock()
-			n := min(len(s.waiting), maxBatch)
+			n := min(len(s.waiting), s.maxBatch())
 			taken = append(taken[:0], s.waiting[:n]...)
 			rest := copy(s.waiting, s.waiting[n:])
 			clear(s.waiting[rest:])
@@ -132,8 +132,15 @@ func (s *Store) commit() {
 	}
 }
 
-// runBatch runs operations in one transaction. If an operation panics or fails after a write, runBatch leaves it out and runs the
-// other operations again. At the end, it releases all callers.
+func (s *Store) maxBatch() int {
+	if s.health.err(full) != nil {
+		return maxBatchFull
+	}
+	return maxBatch
+}
+
+// runBatch runs operations in one transaction. If the disk has become full, it runs them again in smaller transactions: then only
+// the operations that add data fail. At the end, it releases all callers.
 func (s *Store) runBatch(taken []*operation) {
 	batch := make([]*operation, 0, len(taken))
 	for _, op := range taken {
@@ -141,17 +148,33 @@ func (s *Store) runBatch(taken []*operation) {
 			batch = append(batch, op)
 		}
 	}
+	wasFull := s.health.err(full) != nil
+	batch = s.runWithoutSpoilers(batch)
+	if !wasFull && len(batch) > 0 && errors.Is(batch[0].err, conversation.ErrStoreFull) {
+		for part := range slices.Chunk(batch, maxBatchFull) {
+			for _, op := range s.runWithoutSpoilers(slices.Clone(part)) {
+				close(op.done)
+			}
+		}
+		return
+	}
+	for _, op := range batch {
+		close(op.done)
+	}
+}
+
+// runWithoutSpoilers runs operations in one transaction. If an operation panics or fails after a write, it leaves the operation
+// out, releases its caller and runs the other operations again. It returns the other operations.
+func (s *Store) runWithoutSpoilers(batch []*operation) []*operation {
 	for len(batch) > 0 {
 		spoiler := s.attempt(batch)
 		if spoiler < 0 {
 			break
 		}
-		close(batch[spoiler].done) // the caller of this operation gets its error; the other operations run again
+		close(batch[spoiler].done)
 		batch = slices.Delete(batch, spoiler, spoiler+1)
 	}
-	for _, op := range batch {
-		close(op.done)
-	}
+	return batch
 }
 
 // errNothingWritten rolls back a transaction that wrote nothing, to save the sync.
@@ -161,6 +184,9 @@ var errNothingWritten = errors.New("nothing was written")
 // back the transaction and returns the index of that operation. Otherwise it returns -1.
 func (s *Store) attempt(batch []*operation) (spoiler int) {
 	spoiler = -1
+	if err := inPlace(s.path, s.opened); err != nil {
+		_ = s.health.set(moved, err)
+	}
 	if err := s.health.err(broken, moved); err != nil {
 		for _, op := range batch {
 			op.err = err
@@ -172,6 +198,9 @@ func (s *Store) attempt(batch []*operation) (spoiler int) {
 	id := 0
 	err := s.write(func(tx *bbolt.Tx) error {
 		w.bolt, id = tx, tx.ID()
+		if s.health.err(full) == nil {
+			_ = s.keepRoom(tx.Size()) // if the disk is full, the operations that add data fail
+		}
 		written := false
 		for i, op := range batch {
 			w.wrote = false
@@ -236,6 +265,13 @@ func (w *writing) try(op *operation) (panicked bool) {
 // commit. Then this process sees the new state, and a crash may leave either state. In this case the store refuses all writes and
 // sweeps until the file is opened again. fail returns the error for the callers of the transaction.
 func (s *Store) fail(id int, err error) error {
+	if noSpace(err) {
+		err = s.health.set(full, err)
+		s.writer.Lock()
+		s.room.inside = false
+		s.writer.Unlock()
+		return err
+	}
 	visible := true
 	s.readers.RLock()
 	defer s.readers.RUnlock()

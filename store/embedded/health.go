@@ -12,21 +12,23 @@ import (
 type fault int
 
 const (
-	broken  fault = iota // bbolt's state in memory may differ from the file; ends only when the file is opened again
-	moved                // a file of the store is no longer at its path
-	damaged              // a part of the file cannot be read
-	failing              // the last write failed
-	full                 // the disk has no room for the reserve (see reserve.go)
-	faults               // the number of kinds
+	broken       fault = iota // bbolt's state in memory may differ from the file; ends only when the file is opened again
+	moved                     // a file of the store is no longer at its path
+	damaged                   // a part of the file cannot be read
+	failing                   // the last commit failed
+	unjournalled              // the last write of live text failed
+	full                      // the disk has no room for the reserve (see reserve.go)
+	faults                    // the number of kinds
 )
 
 // faultErrors has the error that callers get for each kind of fault.
 var faultErrors = [faults]error{
-	broken:  conversation.ErrStoreFailed,
-	moved:   conversation.ErrStoreMoved,
-	damaged: conversation.ErrStoreDamaged,
-	failing: conversation.ErrStoreFailed,
-	full:    conversation.ErrStoreFull,
+	broken:       conversation.ErrStoreFailed,
+	moved:        conversation.ErrStoreMoved,
+	damaged:      conversation.ErrStoreDamaged,
+	failing:      conversation.ErrStoreFailed,
+	unjournalled: conversation.ErrStoreFailed,
+	full:         conversation.ErrStoreFull,
 }
 
 // health holds the faults that the store has now. Its methods may be called from any goroutine.

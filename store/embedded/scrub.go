@@ -57,8 +57,10 @@ type scrubber struct {
 	passed chan struct{} // guarded by mu; closed and replaced after each sweep
 
 	// owned by the goroutine
-	page  []byte // buffer for the content of pages
-	zeros []byte // zeros, of the same length
+	failing bool   // the last sweep failed; only the first of several failures in a row is logged
+	free    int    // number of free pages that this sweep has found
+	page    []byte // buffer for the content of pages
+	zeros   []byte // zeros, of the same length
 }
 
 func newScrubber(s *Store, file *os.File, interval time.Duration) *scrubber {
@@ -143,9 +145,13 @@ func (c *scrubber) sweepIfWanted() bool {
 		return true
 	}
 	if err := c.sweep(); err != nil {
-		c.store.log.Error("removed data could not be overwritten; retrying", "error", err)
+		if !c.failing {
+			c.store.log.Error("removed data could not be overwritten; retrying", "error", err)
+		}
+		c.failing = true
 		return false
 	}
+	c.failing = false
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.swept = target
@@ -159,6 +165,7 @@ func (c *scrubber) sweep() error {
 		return err
 	}
 	const firstPage = 2 // after the two meta pages
+	c.free = 0
 	for next := firstPage; next > 0; {
 		var err error
 		if next, err = c.sweepSome(next); err != nil {
@@ -200,12 +207,14 @@ func (c *scrubber) sweepSome(first int) (next int, err error) {
 		for id < last && (id >= used || isFree(tx, id)) {
 			id++
 		}
+		c.free += max(0, min(id, used)-from)
 		if err := c.zero(from*pageSize, id*pageSize, pageSize); err != nil {
 			return 0, fmt.Errorf("overwriting free pages: %w", err)
 		}
 		id++ // this page ended the run because it is in use
 	}
 	if last == end {
+		s.foundFree(tx.Size(), int64(c.free*pageSize))
 		return 0, nil
 	}
 	return last, nil

@@ -85,6 +85,10 @@ func (w *writing) mayBegin(ctx context.Context, at ref, session *conversation.Se
 		w.leave(at, turn.Waiter)
 		return conversation.TurnStart{Replayed: &earlier.Turn}, false, nil
 	}
+	if err := w.mayGrow(); err != nil {
+		w.refuse(at, turn.Waiter)
+		return other, false, err
+	}
 	if !w.mayTake(at, session, turn.Waiter) {
 		if turn.OnBusy == conversation.Reject {
 			return other, false, conversation.ErrSessionBusy
@@ -269,7 +273,19 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return s.journal.write(batch)
+	err := s.journal.write(batch)
+	if err == nil {
+		s.health.clear(unjournalled)
+		err = s.journal.keepRoom() // the text is stored, so this error is no error of the caller
+		if err != nil {
+			_ = s.health.set(full, err)
+		}
+		return nil
+	}
+	if noSpace(err) {
+		return s.health.set(full, err)
+	}
+	return s.health.set(unjournalled, err)
 }
 
 // orphansAtOnce is the maximum number of turns that EndOrphans ends in one transaction. This limits the memory for the texts of
