@@ -54,7 +54,7 @@
 //	24 h    life of a session and of an Idempotency-Key                  Lifetime, IdempotencyLifetime
 //	30 s    longest wait in a session's queue, which has 32 places       turn.queueTimeout, QueuePlaces
 //	 5 s    longest wait of a cancel for the model                       turn.cancelTimeout
-//	 2 s    longest wait of a caller for a stored ending                 turn.endTimeout
+//	 2 s    longest wait of a caller for a store that is silent          turn.endTimeout
 //	50 ms   interval between two batches of live text in the journal     turn.journalTick
 //	10 s    longest wait of a turn for a summary job that it started     background.ownTimeout
 //	 2 s    longest wait of a turn for a summary job already running     background.otherTimeout

@@ -18,10 +18,25 @@ var (
 	ErrFenced = errors.New("the turn was already ended")
 	// ErrStale means that a new summary cannot be stored: its messages were cleared, or another summary was stored first.
 	ErrStale = errors.New("the summary is out of date")
-	// ErrUnavailable means that the store cannot be reached or cannot write. A retry may succeed.
+	// ErrUnavailable means that the store cannot be reached or cannot write. A retry may succeed. Code that returns it calls
+	// Unavailable, or uses one of the errors below, so that each 503 has a cause.
 	ErrUnavailable = errors.New("the service is unavailable")
 	// ErrDraining wraps ErrUnavailable: this server is shutting down.
 	ErrDraining = fmt.Errorf("%w: the server is shutting down", ErrUnavailable)
+	// ErrStoreTimeout wraps ErrUnavailable: the store did not respond in time.
+	ErrStoreTimeout = fmt.Errorf("%w: the store did not respond in time", ErrUnavailable)
+	// ErrStoreBusy wraps ErrUnavailable: this node has more calls of the store at once than the store handles in time.
+	ErrStoreBusy = fmt.Errorf("%w: the store is busy", ErrUnavailable)
+	// ErrTurnUnknown wraps ErrUnavailable: it is unknown whether the turn has begun. A repeat with the same
+	// Idempotency-Key tells.
+	ErrTurnUnknown = fmt.Errorf("%w: it is unknown whether the turn has begun", ErrUnavailable)
+	// ErrEndingNotStored wraps ErrUnavailable: the store has not accepted the ending of the reply in time. The node tries
+	// again, or another node ends the reply.
+	ErrEndingNotStored = fmt.Errorf("%w: the reply's ending is not stored yet", ErrUnavailable)
+	// ErrInflightLimit wraps ErrUnavailable: this node has too many sends in flight.
+	ErrInflightLimit = fmt.Errorf("%w: too many sends are in flight", ErrUnavailable)
+	// ErrInflightShare wraps ErrUnavailable: the owner has too many of the sends that this node may have in flight.
+	ErrInflightShare = fmt.Errorf("%w: too many sends of the account are in flight", ErrUnavailable)
 	// ErrReplyLost wraps ErrUnavailable: the store does not have the reply. Either a fail-over lost the reply, or the
 	// history was cleared before this node learned how the reply ended. A repeat of the send with the same
 	// Idempotency-Key shows which of the two happened.
@@ -55,6 +70,19 @@ func (f *StoreFault) Error() string { return f.text }
 
 // Unwrap returns ErrUnavailable.
 func (f *StoreFault) Unwrap() error { return ErrUnavailable }
+
+// Unavailable returns an error that wraps err and ErrUnavailable. If err is a timeout, it wraps ErrStoreTimeout. A store
+// calls Unavailable if it cannot be reached or cannot write.
+func Unavailable(err error) error {
+	type timeout interface {
+		error
+		Timeout() bool
+	}
+	if t, ok := errors.AsType[timeout](err); ok && t.Timeout() {
+		return fmt.Errorf("%w: %w", ErrStoreTimeout, err)
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
 
 // OverflowError means that the context window cannot hold a message. CurrentTokens is the size of the prompt with the
 // whole history, plus the reply room. MaxTokens is the size of the window.

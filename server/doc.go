@@ -49,6 +49,8 @@
 //     the send is in the queue of its session.
 //   - Package transport limits the connections, and cuts a connection if its client does not read for 30 s. It also finds the
 //     address of a client behind a trusted proxy.
+//   - A send needs a slot for sends in flight (see turn.Turns.TakeSlot). If none is free, it gets 503 before its body is read.
+//   - Each 503 has a cause (see api.Causes), which a metric and the log have.
 //   - The unread responses of an account and mode may occupy 16 MiB (maxUnread). Above that, a GET of a large page gets 503.
 //     The server builds at most 8 pages of an account at the same time (maxPages). Other requests for pages wait.
 //   - An event stream sends a comment every 15 s (commentInterval). The stream ends within a second after its key was revoked.

@@ -23,26 +23,19 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var body struct {
-		Content   *string         `json:"content"`
-		Role      *string         `json:"role"`
-		Streaming *bool           `json:"streaming"`
-		Metadata  json.RawMessage `json:"metadata"`
-		OnBusy    *string         `json:"onBusy"`
-	}
-	if err := decodeBody(c, &body); err != nil {
-		return nil, err
-	}
-	message, err := api.CheckMessage(id, api.MessageRequest{Content: body.Content, Role: body.Role, OnBusy: body.OnBusy, Metadata: body.Metadata})
+	key := headerKey(c)
+	slot, err := s.Conversation.TakeSlot(api.Owner(principal(c)), id, key) // before the body takes memory
 	if err != nil {
 		return nil, err
 	}
-	if message.Idempotency, err = api.SendIdempotency(headerIdempotencyKey, headerKey(c), message); err != nil {
+	defer slot.Release()
+	message, streaming, err := decodeSend(c, id, key)
+	if err != nil {
 		return nil, err
 	}
 	sending, waiting, release := s.whileKeyWorks(c)
 	defer release()
-	exchange, err := s.Conversation.Send(sending, api.Owner(principal(c)), message)
+	exchange, err := s.Conversation.Send(sending, slot, message)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +45,7 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 		}
 		return value, err
 	}
-	if body.Streaming != nil && *body.Streaming {
+	if streaming {
 		return withReplayHeader(s.streaming(c, exchange), nil)
 	}
 	reply, err := exchange.Wait(waiting)
@@ -66,6 +59,26 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 		return withReplayHeader(nil, api.Failed(reply))
 	}
 	return withReplayHeader(reply, nil)
+}
+
+// decodeSend returns the message in the body of a send, and whether the response comes when the turn has begun.
+func decodeSend(c *gin.Context, sessionID string, key *string) (m conversation.NewMessage, streaming bool, err error) {
+	var body struct {
+		Content   *string         `json:"content"`
+		Role      *string         `json:"role"`
+		Streaming *bool           `json:"streaming"`
+		Metadata  json.RawMessage `json:"metadata"`
+		OnBusy    *string         `json:"onBusy"`
+	}
+	if err := decodeBody(c, &body); err != nil {
+		return m, false, err
+	}
+	m, err = api.CheckMessage(sessionID, api.MessageRequest{Content: body.Content, Role: body.Role, OnBusy: body.OnBusy, Metadata: body.Metadata})
+	if err != nil {
+		return m, false, err
+	}
+	m.Idempotency, err = api.SendIdempotency(headerIdempotencyKey, key, m)
+	return m, body.Streaming != nil && *body.Streaming, err
 }
 
 // previewContext is POST /v1/sessions/{sessionId}/context, a dry run. It returns the messages that the window would consider

@@ -112,6 +112,9 @@ func (s *Server) mountMetrics() {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_live_replies", Help: "Replies that this process is generating."}, func() float64 {
 			return float64(s.Conversation.LiveReplies())
 		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_inflight_sends", Help: "Sends in flight in this process: live, queued, or arriving."}, func() float64 {
+			return float64(s.Conversation.InFlight())
+		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "parley_topics", Help: "Sessions with a viewer or a live reply in this process."}, func() float64 {
 			return float64(s.Conversation.Topics())
 		}),

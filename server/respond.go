@@ -62,28 +62,36 @@ func (s *Server) recover(c *gin.Context) {
 	c.Next()
 }
 
-// handle converts h to a gin handler, which writes the value or the error of h as JSON. It records a refusal by a quota. If the
-// server is at fault, it logs the cause once, with the request's id.
+// handle converts h to a gin handler, which writes the value or the error of h as JSON.
 func (s *Server) handle(h handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		defer endPage(c) // for a panic; otherwise, writeBounded has already called endPage
 		value, err := h(c)
 		if err != nil {
-			if refused, ok := errors.AsType[*auth.QuotaError](err); ok {
-				s.audit.QuotaRefused(principal(c), refused)
-			}
-			e, fault := api.Describe(err)
-			if fault {
-				s.Log.Error("request failed", "method", c.Request.Method, "route", c.FullPath(),
-					"requestId", c.GetString(keyRequestID), "error", err)
-			}
-			s.writeError(c, e)
+			s.writeRefusal(c, err)
 			return
 		}
 		if value != nil {
 			s.writeJSON(c, http.StatusOK, value)
 		}
 	}
+}
+
+// writeRefusal writes err as the caller sees it. It records a refusal by a quota, and the cause of a 503. If the server is at fault,
+// it logs err, with the request's id.
+func (s *Server) writeRefusal(c *gin.Context, err error) {
+	if refused, ok := errors.AsType[*auth.QuotaError](err); ok {
+		s.audit.QuotaRefused(principal(c), refused)
+	}
+	e, fault := api.Describe(err)
+	switch {
+	case e.Status == http.StatusServiceUnavailable:
+		s.unavailable.Record(e.Cause, err, fault, "method", c.Request.Method, "route", c.FullPath(), "requestId", c.GetString(keyRequestID))
+	case fault:
+		s.Log.Error("request failed", "method", c.Request.Method, "route", c.FullPath(),
+			"requestId", c.GetString(keyRequestID), "error", err)
+	}
+	s.writeError(c, e)
 }
 
 func (s *Server) writeJSON(c *gin.Context, status int, value any) {

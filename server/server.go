@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -45,10 +44,11 @@ type Options struct {
 type Server struct {
 	// static
 	Options
-	engine     *gin.Engine
-	sockets    *socket.Registry
-	revocation *socket.RevocationMonitor // ends the sockets and event streams of keys that no longer work
-	audit      *auditLog
+	engine      *gin.Engine
+	sockets     *socket.Registry
+	revocation  *socket.RevocationMonitor // ends the sockets and event streams of keys that no longer work
+	audit       *auditLog
+	unavailable *unavailable
 
 	draining atomic.Bool
 	unread   unreadBytes
@@ -69,10 +69,11 @@ func New(options Options) *Server {
 	}
 	s := &Server{Options: options, engine: gin.New(), pages: newPages(), revocation: socket.NewRevocationMonitor(options.Keys.Revalidate)}
 	s.audit = newAuditLog(options.Log, options.Metrics)
+	s.unavailable = newUnavailable(options.Log, options.Metrics)
 	s.sockets = socket.NewRegistry(socket.Options{
 		Conversation: options.Conversation, Keys: options.Keys, Admission: options.Limits.Admission,
 		Frames: options.Keys.NewFrames(options.Limits), Revocation: s.revocation,
-		MaxSockets: options.MaxSockets, Audit: s.audit, Log: options.Log,
+		MaxSockets: options.MaxSockets, Audit: s.audit, Unavailable: s.unavailable, Log: options.Log,
 	})
 	s.route()
 	return s
@@ -163,7 +164,7 @@ func (s *Server) ready(c *gin.Context) (any, error) {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), readyTimeout)
 	defer cancel()
 	if err := s.Ready(ctx); err != nil {
-		return nil, errors.Join(conversation.ErrUnavailable, err)
+		return nil, conversation.Unavailable(err)
 	}
 	return gin.H{"status": "ready"}, nil
 }

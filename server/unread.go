@@ -48,7 +48,7 @@ func newPages() *pages {
 }
 
 // begin waits until the owner may build a page. The caller must call end when the page is built. Further calls of end do
-// nothing. The error is [api.ErrUnread], or the error of the caller's context.
+// nothing. The error is [api.ErrPagesBusy], or the error of the caller's context.
 func (p *pages) begin(c *gin.Context, owner conversation.Owner) (end func(), err error) {
 	group := p.groups[maphash.Comparable(p.seed, owner)%pageGroups]
 	late := time.NewTimer(pageWait)
@@ -57,7 +57,7 @@ func (p *pages) begin(c *gin.Context, owner conversation.Owner) (end func(), err
 	case group <- struct{}{}:
 		return sync.OnceFunc(func() { <-group }), nil
 	case <-late.C:
-		return nil, api.ErrUnread
+		return nil, api.ErrPagesBusy
 	case <-c.Request.Context().Done():
 		return nil, c.Request.Context().Err()
 	}
@@ -126,8 +126,7 @@ func (s *Server) writeBounded(c *gin.Context, n int, write func()) {
 	}
 	owner := api.Owner(p.(auth.Principal))
 	if !s.unread.add(owner, n) {
-		e, _ := api.Describe(api.ErrUnread)
-		s.writeError(c, e)
+		s.writeRefusal(c, api.ErrUnread)
 		return
 	}
 	defer s.unread.remove(owner, n)

@@ -34,13 +34,16 @@
 //  4. Sockets stay flushTimeout (2 s) longer, so that viewers see how the replies ended.
 //  5. The listener closes, and the server has flushTimeout to write pending responses. Then the key cache and the store close.
 //
+// If the store does not respond, turns give up their endings 2 s after --drain-timeout. The process ends at the latest drainMargin
+// (10 s) after --drain-timeout, with exit code 1 if a step is not complete.
+//
 // A second signal ends the process at once, like a crash. The store stays consistent, and the next start, or another node, ends
 // the live replies as interrupted.
 //
 // # Exit codes
 //
 //	0    success, also after a drain
-//	1    a command failed: configuration, store, address, a key that does not exist
+//	1    a command failed: configuration, store, address, a key that does not exist, a drain that was not complete in time
 //	2    the command line is wrong: unknown flag, missing value, value out of range
 //	130  a second SIGINT, if the parent process had SIGINT ignored; otherwise a second signal kills the process
 //

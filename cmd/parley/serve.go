@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"syscall"
 	"time"
 
@@ -45,6 +46,7 @@ type serve struct {
 	MaxSockets     int      `env:"PARLEY_MAX_SOCKETS" default:"100000" help:"Maximum number of open WebSockets."`
 	MaxConnections int      `env:"PARLEY_MAX_CONNECTIONS" placeholder:"N" help:"Maximum number of open connections, including WebSockets. Default: 10,000 more than PARLEY_MAX_SOCKETS."`
 	MaxPerAddress  int      `name:"max-connections-per-address" env:"PARLEY_MAX_CONNECTIONS_PER_ADDRESS" default:"1000" help:"Maximum number of open connections of one client address (for IPv6: of one /64 network). Loopback addresses have no limit."`
+	MaxInflight    int      `name:"max-inflight" env:"PARLEY_MAX_INFLIGHT" placeholder:"N" help:"Maximum number of sends in progress; one account gets at most three quarters of them. Default: half of the memory divided by 128 KiB, at most 10,000."`
 	Log            string   `env:"PARLEY_LOG" enum:"text,json" default:"text" help:"Log format: text or json."`
 	LogLevel       string   `env:"PARLEY_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"Minimum log level: debug, info, warn or error."`
 }
@@ -100,7 +102,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	service := service.New(service.Options{
 		Store: backend.Conversation, Nodes: backend.Nodes, Model: metrics.Model(model), Embedder: metrics.Embedder(chosen.embedder),
 		Count: counter.Count, Log: log,
-		Timeouts: stream.Timeouts{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)},
+		Timeouts: stream.Timeouts{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)}, MaxInFlight: c.maxInFlight(),
 	})
 	if err := service.Start(ctx); err != nil {
 		return err
@@ -145,6 +147,9 @@ const (
 	// After the drain timeout, every reply has ended. The server must still write the terminal frames and the pending responses.
 	// These take a few kilobytes, so 2 s is enough for any client that reads.
 	flushTimeout = 2 * time.Second
+	// drainMargin is the longest time between the drain timeout and the end of the process, even if the store does not respond. A
+	// store has 2 s for the endings of replies, and each of its calls takes 2 s at most. Clients have flushTimeout twice.
+	drainMargin = 10 * time.Second
 	// modelListTimeout limits the request for the list of models at the start. After this time, the start fails, and the error
 	// tells the user to check the URL and the server.
 	modelListTimeout = 10 * time.Second
@@ -183,6 +188,9 @@ func (c *serve) check() error {
 	}
 	if c.MaxPerAddress < 1 {
 		return fmt.Errorf("--max-connections-per-address (PARLEY_MAX_CONNECTIONS_PER_ADDRESS): must be at least 1, not %d", c.MaxPerAddress)
+	}
+	if c.MaxInflight < 0 {
+		return fmt.Errorf("--max-inflight (PARLEY_MAX_INFLIGHT): must be at least 1, not %d", c.MaxInflight)
 	}
 	for _, origin := range c.Origins {
 		if originOf(origin) != origin {
@@ -246,6 +254,10 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 		stop()
 	}
 	log.Info("draining: waiting for live replies to end; a second signal stops at once", "live", service.LiveReplies(), "timeout", time.Duration(c.DrainTimeout).String())
+	time.AfterFunc(time.Duration(c.DrainTimeout)+drainMargin, func() { // also bounds closing the store, which comes last
+		log.Error("stopped before everything was stored, because the store or the model does not respond", "live", service.LiveReplies())
+		os.Exit(1)
+	})
 	handler.BeginDrain()
 	limit, cancel := context.WithTimeout(context.Background(), time.Duration(c.DrainTimeout))
 	defer cancel()

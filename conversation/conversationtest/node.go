@@ -115,12 +115,33 @@ type Reply struct {
 
 // SendAndWait sends a message and waits until the reply has ended.
 func (n *Node) SendAndWait(ctx context.Context, m conversation.NewMessage) Reply {
-	sent, err := n.Send(ctx, Owner, m)
+	sent, err := n.Send(ctx, m)
 	if err != nil {
 		return Reply{Err: err}
 	}
 	reply, err := sent.Wait(ctx)
 	return Reply{reply, sent.Replayed, err}
+}
+
+// Send sends a message in a slot of its own. It returns when the turn has begun, or when the send is refused.
+func (n *Node) Send(ctx context.Context, m conversation.NewMessage) (*turn.Sent, error) {
+	slot, err := n.TakeSlot(Owner, m.SessionID, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer slot.Release()
+	return n.Service.Send(ctx, slot, m)
+}
+
+// Begin is like Send, but does not start the turn.
+func (n *Node) Begin(ctx context.Context, m conversation.NewMessage) <-chan turn.Result {
+	n.T.Helper()
+	slot, err := n.TakeSlot(Owner, m.SessionID, nil)
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	defer slot.Release()
+	return n.Service.Begin(ctx, slot, m)
 }
 
 // Later runs SendAndWait in the background. The channel gets one Reply.
@@ -143,7 +164,7 @@ func (n *Node) Ask(session, text string) conversation.Message {
 // Begun sends a message and returns as soon as its turn has begun.
 func (n *Node) Begun(session, text string) *turn.Sent {
 	n.T.Helper()
-	sent, err := n.Send(context.Background(), Owner, Message(session, text))
+	sent, err := n.Send(context.Background(), Message(session, text))
 	if err != nil {
 		n.T.Fatal(err)
 	}

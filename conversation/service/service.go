@@ -23,6 +23,8 @@ type Options struct {
 	Count    func(text string) int // returns the number of tokens of a text
 	Timeouts stream.Timeouts       // of the model
 	Log      *slog.Logger
+	// MaxInFlight is the maximum number of sends in flight on this node; 0 means no limit.
+	MaxInFlight int
 }
 
 // Service runs conversations. Methods may be called from any goroutine, after Start has returned and before Drain
@@ -54,7 +56,7 @@ func New(o Options) *Service {
 	s.embeddings = background.NewEmbeddings(background.EmbeddingOptions{Store: o.Store, Embedder: o.Embedder, Log: o.Log})
 	s.Turns = turn.New(turn.Options{
 		Store: o.Store, Nodes: o.Nodes, Model: o.Model, Timeouts: o.Timeouts, Count: o.Count, Hub: s.hub,
-		Follower: s.Follower, Summaries: s.summaries, Embeddings: s.embeddings, Log: o.Log,
+		Follower: s.Follower, Summaries: s.summaries, Embeddings: s.embeddings, Log: o.Log, MaxInFlight: o.MaxInFlight,
 	})
 	return s
 }

@@ -17,6 +17,7 @@
 //	stored    this ending, or an ending that was stored earlier     the stored message; the stored message
 //	lost      no such reply: a fail-over or a clear removed it      interrupted, with the same text; ErrReplyLost
 //	gone      no such session                                       the end of the session; ErrSessionNotFound
+//	abandoned unknown: a drain did not wait any longer              no end; ErrEndingNotStored
 //
 // # A send
 //
@@ -33,8 +34,12 @@
 //   - Nothing of a turn is shown before its sender calls [Sent.Start]. So a socket can acknowledge the send first.
 //   - A queued send gives up after 30 s, when its caller leaves, and in a drain. A turn that has begun continues
 //     without its caller.
+//   - A send takes a slot before work is done for it (TakeSlot). The slot is free again when the send and its turn are over.
 //   - No viewer or caller sees an ending before it is stored. The node sends the ending to the store until the store
-//     accepts or refuses it. A caller waits 2 s for that.
+//     accepts or refuses it, or until 2 s after the timeout of a drain. A caller waits 2 s for a store that is silent or
+//     fails, and 30 s for a store that is busy with the calls of other turns.
+//   - If several nodes share the store, at most 32 calls of BeginTurn and EndTurn run at the same time for a group of
+//     owners (see gate). Further calls wait while the store responds.
 //   - A cancel is acknowledged when the request to the model is closed. If that takes over 5 s, the caller gets
 //     ErrCancelPending, and the reply still stops later.
 //   - If the store's response to BeginTurn is lost, the caller gets ErrUnavailable. The node then asks the store

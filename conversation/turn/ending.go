@@ -3,13 +3,13 @@ package turn
 import (
 	"context"
 	"errors"
-	"fmt"
+	"sync/atomic"
 	"time"
 
 	"parley/conversation"
 )
 
-// endTimeout is the longest wait of a caller for the store to accept the ending. 2 s is enough, because clients retry
+// endTimeout is the longest wait of a caller for a store that stores no ending. 2 s is enough, because clients retry
 // after a 503. If several nodes share a store whose calls may take longer, that time is the longest wait.
 const endTimeout = 2 * time.Second
 
@@ -28,20 +28,28 @@ const (
 	stored             // the store has this ending, or an ending that was stored earlier
 	lost               // the store has the session, but not the reply
 	gone               // the store does not have the session
+	abandoned          // a drain has ended before the store has responded
 )
+
+// ending is the part of a Turn that callers watch while the ending is offered to the store.
+type ending struct {
+	since  time.Time     // set before began is closed
+	began  chan struct{} // closed when the ending is first offered
+	failed atomic.Bool   // the store has failed, and was not only busy
+}
 
 // end offers the ending to the store until the store accepts or refuses it, and sets decision and final.
 //
-// It retries without a limit, even in a drain. If it gave up, the reply would be an orphan, and another process would
-// end the reply as interrupted. So Turns.Drain does not return while the store cannot be reached.
+// It retries until the timeout of a drain is over. Then it gives up, and the reply is an orphan: another node, or the
+// next process on an embedded store, ends the reply as interrupted.
 func (t *Turn) end(offered conversation.Message, timing conversation.Timing) {
 	key, log := t.begun.Key, t.turns.options.Log
 	t.turns.journal.Remove(key) // before EndTurn, so that no late batch brings the text back after the store has deleted it
-	timeout := time.AfterFunc(t.turns.options.endTimeout(), func() { close(t.late) })
-	defer timeout.Stop()
+	t.ending.since = time.Now()
+	close(t.ending.began)
 	const first, longest = 10 * time.Millisecond, time.Second
 	for wait := first; t.decision == undecided; wait = min(2*wait, longest) {
-		decided, err := t.turns.options.Store.EndTurn(context.Background(), key, offered, timing)
+		decided, err := t.offer(key, offered, timing)
 		switch {
 		case errors.Is(err, conversation.ErrFenced) && decided.ID == "":
 			t.decision, t.final = lost, offered.AsLost()
@@ -49,13 +57,60 @@ func (t *Turn) end(offered conversation.Message, timing conversation.Timing) {
 			t.decision, t.final = stored, decided
 		case errors.Is(err, conversation.ErrSessionNotFound):
 			t.decision = gone
+		case t.turns.storing.Err() != nil:
+			t.decision = abandoned
+			log.Error("a reply's ending is not stored, because the server stops; the reply will end as interrupted",
+				"session", key.SessionID, "message", key.ReplyID, "error", err)
+			return
 		default:
 			if wait == first {
 				log.Error("a reply's ending is not stored; retrying until it is", "session", key.SessionID, "message", key.ReplyID, "error", err)
 			}
-			time.Sleep(wait)
+			if !errors.Is(err, conversation.ErrStoreBusy) {
+				t.ending.failed.Store(true)
+			}
+			t.turns.pause(wait)
 		}
 	}
+}
+
+// offer calls EndTurn once. The call ends early when a drain gives up. If the drain gave up before the call, the store
+// still has endTimeout: the model may have taken long to stop, and the store may work.
+func (t *Turn) offer(key conversation.TurnKey, offered conversation.Message, timing conversation.Timing) (decided conversation.Message, err error) {
+	ctx := t.turns.storing
+	if ctx.Err() != nil {
+		last, cancel := context.WithTimeout(context.Background(), t.turns.options.endTimeout())
+		defer cancel()
+		ctx = last
+	}
+	err = t.turns.gates.of(key.Owner).call(ctx, t.turns.options.endTimeout(), func() (err error) {
+		decided, err = t.turns.options.Store.EndTurn(ctx, key, offered, timing)
+		return err
+	})
+	return decided, err
+}
+
+// pause waits for a duration, or until a drain gives up.
+func (t *Turns) pause(wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.storing.Done():
+	}
+}
+
+// patience returns for how much longer a caller should wait for the ending; 0 or less if the caller should get an error.
+// The ending must have begun.
+//
+// A busy store is not a failed store. So if the store has not failed for this ending, and responds to other calls, the
+// caller waits up to queueTimeout.
+func (t *Turn) patience() time.Duration {
+	timeout := t.turns.options.endTimeout()
+	if t.ending.failed.Load() {
+		return timeout - time.Since(t.ending.since)
+	}
+	return t.turns.gates.of(t.begun.Key.Owner).patience(t.ending.since, timeout)
 }
 
 // result returns the final message, or the reason why there is none. The turn must be over.
@@ -65,21 +120,31 @@ func (t *Turn) result() (conversation.Message, error) {
 		return t.final, conversation.ErrReplyLost
 	case gone:
 		return conversation.Message{}, conversation.ErrSessionNotFound
+	case abandoned:
+		return conversation.Message{}, conversation.ErrEndingNotStored
 	}
 	return t.final, nil
 }
 
 // wait implements Sent.Wait for a turn of this node.
 func (t *Turn) wait(ctx context.Context) (conversation.Message, error) {
-	if t.Over() { // checked first: even if late is closed too, the stored ending counts
-		return t.result()
-	}
 	select {
 	case <-t.done:
 		return t.result()
-	case <-t.late:
-		return conversation.Message{}, fmt.Errorf("%w: the reply's ending is not stored yet", conversation.ErrUnavailable)
+	case <-t.ending.began:
 	case <-ctx.Done():
 		return conversation.Message{}, ctx.Err()
 	}
+	for patience := t.turns.options.endTimeout(); patience > 0; patience = t.patience() {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case <-t.done:
+			return t.result()
+		case <-timer.C:
+		case <-ctx.Done():
+			return conversation.Message{}, ctx.Err()
+		}
+	}
+	return conversation.Message{}, conversation.ErrEndingNotStored
 }

@@ -27,7 +27,7 @@ func (t *Turns) join(ctx context.Context, owner conversation.Owner, sessionID st
 		sent.wait = func(context.Context) (conversation.Message, error) { return m, nil }
 	case t.options.Nodes == nil:
 		// The reply is streaming in the store, but this process does not write it, and no other process uses the store.
-		return nil, conversation.ErrUnavailable
+		return nil, conversation.ErrEndingNotStored
 	default:
 		sent.wait = func(ctx context.Context) (conversation.Message, error) {
 			m, err := t.options.Follower.AwaitEnd(ctx, owner, sessionID, earlier.ReplyID)
@@ -43,13 +43,13 @@ func (t *Turns) join(ctx context.Context, owner conversation.Owner, sessionID st
 // resume is called after the response of BeginTurn was lost and the caller got ErrUnavailable. It asks the store for
 // the turn until the store responds or a drain begins. If the turn has begun, resume runs the turn, and a repeat of the
 // send joins the turn. If a drain begins first, a turn that has begun becomes an orphan, and other nodes end it.
-func (t *Turns) resume(owner conversation.Owner, turn conversation.NewTurn) {
+func (t *Turns) resume(slot *Slot, turn conversation.NewTurn) {
 	const first, longest = 100 * time.Millisecond, time.Second
 	for wait := first; ; wait = min(2*wait, longest) {
-		begun, err := t.options.Nodes.ResumeTurn(context.Background(), owner, turn)
+		begun, err := t.options.Nodes.ResumeTurn(context.Background(), slot.send.owner, turn)
 		switch {
 		case err == nil:
-			t.begin(begun).Start()
+			t.begin(begun, slot).Start()
 			return
 		case !errors.Is(err, conversation.ErrUnavailable):
 			return

@@ -46,7 +46,7 @@ func TestReplay_LiveOrEnded_SameReply(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()
-	first, err := n.Send(t.Context(), owner, keyed(session, "hello", "k"))
+	first, err := n.Send(t.Context(), keyed(session, "hello", "k"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestReplay_LiveOrEnded_SameReply(t *testing.T) {
 		t.Helper()
 		m := keyed(session, "hello", "k")
 		m.OnBusy = conversation.Reject
-		sent, err := n.Send(t.Context(), owner, m)
+		sent, err := n.Send(t.Context(), m)
 		if err != nil || !sent.Replayed || sent.Reply.ID != first.Reply.ID || sent.Reply.Status != stream.Streaming || sent.Reply.Content != "" || sent.Position != first.Position {
 			t.Fatalf("%s: the repeat returned %+v %v, want %+v", when, sent, err, first)
 		}

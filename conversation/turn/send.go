@@ -48,35 +48,43 @@ type Result struct {
 	Err  error
 }
 
-// Send sends a message and starts its turn. If the session is busy, Send waits in the queue. It does not wait for the
+// Send sends a message of the owner of slot, and starts its turn. If the session is busy, Send waits in the queue. It does not wait for the
 // reply.
-func (t *Turns) Send(ctx context.Context, owner conversation.Owner, m conversation.NewMessage) (*Sent, error) {
-	r := <-t.Begin(ctx, owner, m)
-	if r.Err != nil {
-		return nil, r.Err
+func (t *Turns) Send(ctx context.Context, slot *Slot, m conversation.NewMessage) (*Sent, error) {
+	if !t.enter() {
+		return nil, conversation.ErrDraining
 	}
-	r.Sent.Start()
-	return r.Sent, nil
+	defer t.work.Done()
+	turn := t.newTurn(m)
+	sent, queued, err := t.tryBegin(ctx, slot, turn)
+	if queued != nil {
+		sent, err = t.awaitTurn(ctx, slot, turn, queued)
+	}
+	if err != nil {
+		return nil, err
+	}
+	sent.Start()
+	return sent, nil
 }
 
-// Begin sends a message. The channel gets one result. If the session is busy and the send is queued, the result comes
+// Begin sends a message of the owner of slot. The channel gets one result. If the session is busy and the send is queued, the result comes
 // later; otherwise, the channel has it when Begin returns. The receiver must call Start on Result.Sent. Before Start,
-// the turn is neither shown nor run. A queued send gives up when ctx ends.
-func (t *Turns) Begin(ctx context.Context, owner conversation.Owner, m conversation.NewMessage) <-chan Result {
+// the turn is neither shown nor run. A queued send gives up when ctx ends. The caller may release slot when Begin
+// returns, because a queued send and a turn hold it.
+func (t *Turns) Begin(ctx context.Context, slot *Slot, m conversation.NewMessage) <-chan Result {
 	result := make(chan Result, 1)
 	if !t.enter() {
 		result <- Result{Err: conversation.ErrDraining}
 		return result
 	}
 	defer t.work.Done()
-	turn := conversation.NewTurn{
-		SessionID: m.SessionID, Role: m.Role, Content: m.Content, Tokens: t.options.Count(m.Content), Metadata: m.Metadata,
-		OnBusy: m.OnBusy, Waiter: conversation.RandomText(16), Idempotency: m.Idempotency,
-	}
-	sent, queued, err := t.tryBegin(ctx, owner, turn)
+	turn := t.newTurn(m)
+	sent, queued, err := t.tryBegin(ctx, slot, turn)
 	if queued != nil {
+		slot.hold()
 		t.work.Go(func() {
-			sent, err := t.awaitTurn(ctx, owner, turn, queued)
+			defer slot.Release()
+			sent, err := t.awaitTurn(ctx, slot, turn, queued)
 			result <- Result{sent, err}
 		})
 		return result
@@ -85,17 +93,29 @@ func (t *Turns) Begin(ctx context.Context, owner conversation.Owner, m conversat
 	return result
 }
 
+// newTurn returns the turn that the store should begin for a message.
+func (t *Turns) newTurn(m conversation.NewMessage) conversation.NewTurn {
+	return conversation.NewTurn{
+		SessionID: m.SessionID, Role: m.Role, Content: m.Content, Tokens: t.options.Count(m.Content), Metadata: m.Metadata,
+		OnBusy: m.OnBusy, Waiter: conversation.RandomText(16), Idempotency: m.Idempotency,
+	}
+}
+
 // tryBegin calls BeginTurn. It returns the sent message, a place in the queue, or an error.
-func (t *Turns) tryBegin(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (*Sent, *conversation.Queued, error) {
-	begun, sent, err := t.beginStored(ctx, owner, turn)
+func (t *Turns) tryBegin(ctx context.Context, slot *Slot, turn conversation.NewTurn) (*Sent, *conversation.Queued, error) {
+	begun, sent, err := t.beginStored(ctx, slot, turn)
 	switch {
 	case err != nil:
-		if t.options.Nodes != nil && errors.Is(err, conversation.ErrUnavailable) {
-			t.work.Go(func() { t.resume(owner, turn) })
+		if t.options.Nodes != nil && errors.Is(err, conversation.ErrUnavailable) && !errors.Is(err, errNotCalled) {
+			slot.hold()
+			t.work.Go(func() {
+				defer slot.Release()
+				t.resume(slot, turn)
+			})
 		}
 		return nil, nil, err
 	case begun.Replayed != nil:
-		sent, err := t.join(ctx, owner, turn.SessionID, *begun.Replayed)
+		sent, err := t.join(ctx, slot.send.owner, turn.SessionID, *begun.Replayed)
 		return sent, nil, err
 	}
 	return sent, begun.Queued, nil
@@ -104,32 +124,36 @@ func (t *Turns) tryBegin(ctx context.Context, owner conversation.Owner, turn con
 // beginStored calls BeginTurn and creates the Turn if the store has begun a turn. During the call, the registry counts
 // the session as beginning, so that a stop or a poll does not miss the turn. The count goes down even if the store
 // panics: package server recovers from the panic, and the session must stay usable.
-func (t *Turns) beginStored(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, *Sent, error) {
-	defer t.live.begin(turn.SessionID)()
-	begun, err := t.options.Store.BeginTurn(ctx, owner, turn)
-	if err != nil || begun.Queued != nil || begun.Replayed != nil {
-		return begun, nil, err
-	}
-	return begun, t.begin(begun), nil
+func (t *Turns) beginStored(ctx context.Context, slot *Slot, turn conversation.NewTurn) (begun conversation.TurnStart, sent *Sent, err error) {
+	owner := slot.send.owner
+	err = t.gates.of(owner).call(ctx, t.options.endTimeout(), func() (err error) {
+		defer t.live.begin(turn.SessionID)()
+		begun, err = t.options.Store.BeginTurn(ctx, owner, turn)
+		if err == nil && begun.Queued == nil && begun.Replayed == nil {
+			sent = t.begin(begun, slot)
+		}
+		return err
+	})
+	return begun, sent, err
 }
 
 // awaitTurn waits in a session's queue until the store begins the turn or refuses it.
-func (t *Turns) awaitTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn, queued *conversation.Queued) (*Sent, error) {
+func (t *Turns) awaitTurn(ctx context.Context, slot *Slot, turn conversation.NewTurn, queued *conversation.Queued) (*Sent, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, queueTimeout, conversation.ErrSessionBusy)
 	defer cancel()
 	for {
 		if turn.OnBusy == conversation.Interrupt {
 			t.StopReply(turn.SessionID, queued.Live, stream.ErrCancelled)
 		}
-		if err := t.awaitGrant(ctx, owner, turn.SessionID, turn.Waiter, queued); err != nil {
+		if err := t.awaitGrant(ctx, slot.send.owner, turn.SessionID, turn.Waiter, queued); err != nil {
 			return nil, err
 		}
 		var sent *Sent
 		var err error
-		sent, queued, err = t.tryBegin(ctx, owner, turn)
+		sent, queued, err = t.tryBegin(ctx, slot, turn)
 		switch {
 		case err != nil:
-			t.giveUp(owner, turn.SessionID, turn.Waiter, err)
+			t.giveUp(slot.send.owner, turn.SessionID, turn.Waiter, err)
 			return nil, orCause(ctx, err)
 		case queued == nil:
 			return sent, nil

@@ -360,7 +360,7 @@ func TestBegin_NotStarted_NotShown(t *testing.T) {
 		n := conversationtest.Start(t, model)
 		session := n.NewSession()
 		v := n.Watch(session, nil)
-		results := n.Begin(t.Context(), owner, conversationtest.Message(session, "hello"))
+		results := n.Begin(t.Context(), conversationtest.Message(session, "hello"))
 		if len(results) != 1 {
 			t.Fatal("the session is free, but Begin returned without a result")
 		}
@@ -444,7 +444,7 @@ func TestDrain_LiveAndQueued_RefusesQueuedInterruptsLive(t *testing.T) {
 	replied := n.Later(conversationtest.Message(session, "hello"))
 	c := model.Next(t)
 	c.Write("A reply")
-	forgotten := <-n.Begin(t.Context(), owner, conversationtest.Message(unstarted, "nobody starts this"))
+	forgotten := <-n.Begin(t.Context(), conversationtest.Message(unstarted, "nobody starts this"))
 	waiting := n.Later(conversationtest.Message(session, "waiting"))
 	conversationtest.Within(t, "a place in the queue", queue.queued)
 	ctx, now := context.WithCancel(t.Context())

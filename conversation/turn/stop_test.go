@@ -70,7 +70,7 @@ func TestCancel_TurnNotStarted_EndsCancelled(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()
-	sent := (<-n.Begin(t.Context(), owner, conversationtest.Message(session, "hello"))).Sent
+	sent := (<-n.Begin(t.Context(), conversationtest.Message(session, "hello"))).Sent
 	n.StopReply(session, sent.Reply.ID, stream.ErrCancelled)
 	if m, err := sent.Wait(t.Context()); err != nil || m.Status != stream.Cancelled {
 		t.Errorf("Wait returned %+v %v", m, err)

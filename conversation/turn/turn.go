@@ -22,14 +22,15 @@ type Turn struct {
 	// static
 	turns   *Turns
 	begun   conversation.TurnStart
+	slot    *Slot     // held until the turn is over
 	since   time.Time // the time at which begin was called
 	reply   *stream.Reply
 	topic   *stream.Topic // open until the background work is started
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	late    chan struct{} // closed if the ending is not stored within endTimeout
 	done    chan struct{} // closed when the turn is over
 	started sync.Once
+	ending  ending
 
 	// owned by run
 	fitted *prompt.Fit
@@ -41,12 +42,13 @@ type Turn struct {
 }
 
 // begin creates the Turn for a turn that the store has begun. Viewers see nothing before start.
-func (t *Turns) begin(begun conversation.TurnStart) *Sent {
+func (t *Turns) begin(begun conversation.TurnStart, slot *Slot) *Sent {
 	turn := &Turn{
-		turns: t, begun: begun, since: time.Now(), reply: stream.NewReply(begun.Reply.ID), topic: t.options.Hub.Open(begun.Session.ID),
-		late: make(chan struct{}), done: make(chan struct{}),
+		turns: t, begun: begun, slot: slot, since: time.Now(), reply: stream.NewReply(begun.Reply.ID), topic: t.options.Hub.Open(begun.Session.ID),
+		done: make(chan struct{}), ending: ending{began: make(chan struct{})},
 	}
 	turn.ctx, turn.cancel = context.WithCancelCause(context.Background())
+	slot.hold()
 	t.work.Add(1) // until run returns
 	t.live.add(turn)
 	t.options.Follower.Began(turn, begun.Session)
@@ -153,18 +155,22 @@ func (t *Turn) timing(outcome stream.Outcome) conversation.Timing {
 	return timing
 }
 
-// show shows the ending to viewers and releases the callers that wait for it.
+// show shows the ending to viewers and releases the callers that wait for it. If the turn was abandoned, viewers see no
+// ending before their connections are closed.
 func (t *Turn) show(outcome stream.Outcome) {
 	ending := stream.Ending{State: outcome.State} // if the session is gone, viewers see the end of the session instead
-	if t.decision != gone {
+	if t.decision == stored || t.decision == lost {
 		ending = t.final.Ending()
 	}
 	if t.wasCleared() && t.final.Status == stream.Cancelled {
 		ending.Message = nil // viewers see the clear instead
 	}
-	t.reply.End(ending)
-	t.topic.ScheduleTrim()
+	if t.decision != abandoned {
+		t.reply.End(ending)
+		t.topic.ScheduleTrim()
+	}
 	t.turns.live.remove(t)
+	t.slot.Release()
 	close(t.done)
 }
 

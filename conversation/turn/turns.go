@@ -36,6 +36,8 @@ type Options struct {
 	Summaries  *background.Summaries
 	Embeddings *background.Embeddings
 	Log        *slog.Logger
+	// MaxInFlight is the maximum number of sends in flight on this node; 0 means no limit. See [Turns.TakeSlot].
+	MaxInFlight int
 }
 
 // Turns runs the turns of this node. Methods may be called from any goroutine.
@@ -43,7 +45,11 @@ type Turns struct {
 	options  Options
 	journal  *stream.Journal[conversation.TurnKey]
 	live     *registry
-	draining chan struct{} // closed when Drain begins
+	slots    *slots
+	gates    *gates
+	draining chan struct{}      // closed when Drain begins
+	storing  context.Context    // of the calls of EndTurn
+	abandon  context.CancelFunc // ends storing, so that turns no longer wait for the store
 
 	mu   sync.Mutex     // held by enter and Drain, so that enter adds no work after Drain has begun
 	work sync.WaitGroup // live turns, and sends before their turns begin
@@ -51,10 +57,13 @@ type Turns struct {
 
 // New returns a Turns. It runs no goroutine while it has no turn.
 func New(options Options) *Turns {
-	return &Turns{
-		options: options, live: newRegistry(), draining: make(chan struct{}),
+	t := &Turns{
+		options: options, live: newRegistry(), slots: newSlots(options.MaxInFlight), draining: make(chan struct{}),
+		gates:   newGates(options.Nodes != nil),
 		journal: stream.NewJournal(options.Store, journalTick, options.Log),
 	}
+	t.storing, t.abandon = context.WithCancel(context.Background())
+	return t
 }
 
 // enter adds 1 to work and returns true, unless a drain has begun.
@@ -72,11 +81,18 @@ func (t *Turns) enter() bool {
 
 // Drain refuses new sends, ends queued sends with ErrDraining, and lets live turns end. When ctx ends, Drain interrupts
 // the live turns. It returns when no turn is live. It must be called only once.
+//
+// After ctx has ended, the store has endTimeout to store the endings. Then each turn gives up as soon as its present
+// call of the store returns.
 func (t *Turns) Drain(ctx context.Context) {
 	t.mu.Lock()
 	close(t.draining)
 	t.mu.Unlock()
-	stop := context.AfterFunc(ctx, func() { t.live.stopAll(stream.ErrInterrupted) })
+	defer t.abandon()
+	stop := context.AfterFunc(ctx, func() {
+		t.live.stopAll(stream.ErrInterrupted)
+		time.AfterFunc(t.options.endTimeout(), t.abandon)
+	})
 	defer stop()
 	t.work.Wait()
 	t.journal.Wait()

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"parley/auth"
 	"parley/auth/limit"
 	"parley/conversation"
-	"parley/server/transport"
 	"parley/stream"
 )
 
@@ -44,6 +42,8 @@ type Error struct {
 	// may hold such a cursor for each of its sessions. So this error does not count towards the ten invalid frames that close
 	// a socket.
 	UnknownCursor bool
+	// Cause is the cause of a 503, one of [Causes]. Only metrics and the log have it.
+	Cause string
 	// Decision is the decision of the limits that refused the request. The X-RateLimit headers show it. If Decision is nil,
 	// these headers stay unchanged.
 	Decision *limit.Decision
@@ -62,34 +62,18 @@ var (
 	ErrMediaType  = errors.New("the body is not declared as application/json")
 	ErrCompressed = errors.New("the body is compressed")
 	ErrOrigin     = errors.New("the origin is not allowed")
-	ErrUnread     = errors.New("the account has too many large responses at once")
+	ErrUnread     = errors.New("the account has too many unread large responses")
+	ErrPagesBusy  = errors.New("the account requests too many pages at once")
 )
 
 // table maps errors without data to their status, code and text. The first row that matches applies.
-var table = []struct {
-	is      error
-	status  int
-	code    string
-	message string
-}{
+var table = []row{
 	{auth.ErrInvalidToken, 401, "invalid_token", "The API key or ticket is missing, invalid or expired. Send the header Authorization: Bearer svc_live_… (or svc_test_…), once."},
 	{conversation.ErrSessionNotFound, 404, "session_not_found", "The session does not exist or has expired."},
 	{conversation.ErrMessageNotFound, 404, "message_not_found", "The message does not exist."},
 	{auth.ErrKeyNotFound, 404, "key_not_found", "The key does not exist or no longer works."},
 	{conversation.ErrSessionBusy, 409, "session_busy", "The session is busy with another message. Try again when its reply has ended."},
 	{conversation.ErrIdempotencyConflict, 409, "idempotency_conflict", "This idempotency key was used for a different request. Use a new key."},
-	{conversation.ErrCancelPending, 503, "service_unavailable", "The reply has not stopped yet, but it will. Repeat the request to wait for it."},
-	{conversation.ErrDraining, 503, "service_unavailable", "The server is stopping or restarting. Try again."},
-	{transport.ErrFull, 503, "service_unavailable", "The server has too many connections. Try again."},
-	{transport.ErrClientFull, 503, "service_unavailable", "Your address has too many connections to the server. Close some, then try again."},
-	{ErrUnread, 503, "service_unavailable", "Your account requests too many large responses at once, or does not read them. Read them, then try again."},
-	{conversation.ErrStoreFull, 503, "service_unavailable", "The server's disk is full. Reading and deleting still work. Try again later."},
-	{conversation.ErrStoreMoved, 503, "service_unavailable", "The file of the server's store was removed or replaced. Try again later."},
-	{conversation.ErrStoreDamaged, 503, "service_unavailable", "The file of the server's store is damaged. Try again later."},
-	{conversation.ErrStoreFailed, 503, "service_unavailable", "The server cannot write its store. Try again later."},
-	{conversation.ErrUnavailable, 503, "service_unavailable", "The service is temporarily unavailable. Try again."},
-	// The caller has disconnected, or has closed its sending side and still reads.
-	{context.Canceled, 503, "service_unavailable", "The connection was closed on your side before the request was finished. Try again."},
 	{ErrNotFound, 404, "not_found", "This route does not exist. See /docs for the list."},
 	{ErrTooLarge, 413, "payload_too_large", "The body is larger than 1 MiB."},
 	{ErrMediaType, 415, "unsupported_media_type", "The body must be JSON in UTF-8. Send the header Content-Type: application/json."},
@@ -97,8 +81,12 @@ var table = []struct {
 	{ErrOrigin, 403, "origin_not_allowed", "Connections from this origin are not allowed. The operator can add it to PARLEY_ORIGINS."},
 }
 
-// retrySoon is the Retry-After of a 503: the store or a restarting node is usually back within a second.
-const retrySoon = time.Second
+type row struct {
+	is      error
+	status  int
+	code    string
+	message string
+}
 
 // Invalid returns a validation error (400) for a field. field is "" if the request as a whole is invalid.
 func Invalid(field, reason string) *Error {
@@ -135,13 +123,12 @@ func Describe(err error) (e *Error, fault bool) {
 	}
 	for _, row := range table {
 		if errors.Is(err, row.is) {
-			e := &Error{Status: row.status, Code: row.code, Message: row.message}
-			if row.status == http.StatusServiceUnavailable {
-				e.RetryAfter = retrySoon
-			}
-			// If err adds a cause to ErrUnavailable, the store has failed. Without a cause, the store works and has refused
-			// the operation.
-			return e, row.is == conversation.ErrUnavailable && err != conversation.ErrUnavailable //nolint:errorlint // see above
+			return &Error{Status: row.status, Code: row.code, Message: row.message}, false
+		}
+	}
+	for _, row := range unavailable {
+		if errors.Is(err, row.is) {
+			return row.error(), row.fault
 		}
 	}
 	return Internal(), true

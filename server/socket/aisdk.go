@@ -155,6 +155,11 @@ func (d *aiSDK) send(c *connection, id string, f sdkFrame) error {
 	if err != nil {
 		return err
 	}
+	slot, err := c.registry.Conversation.TakeSlot(c.owner, session, nil)
+	if err != nil {
+		return err
+	}
+	defer slot.Release()
 	m, err := f.message(session)
 	if err != nil {
 		return err
@@ -165,7 +170,7 @@ func (d *aiSDK) send(c *connection, id string, f sdkFrame) error {
 		withdraw()
 		return err
 	}
-	c.whenBegun(c.registry.Conversation.Begin(c.admission(ctx, session), c.owner, m), func(result turn.Result) {
+	c.whenBegun(c.registry.Conversation.Begin(c.admission(ctx, session), slot, m), func(result turn.Result) {
 		withdraw()
 		d.turnBegan(c, sub, result.Sent, result.Err)
 		if result.Sent != nil {

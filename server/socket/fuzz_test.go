@@ -83,7 +83,7 @@ func emptyRegistry(f *testing.F) (*Registry, auth.Principal) {
 	limits := auth.NewLimits(limit.DefaultTiers())
 	s := NewRegistry(Options{
 		Conversation: service, Keys: keys, Admission: limits.Admission, Revocation: NewRevocationMonitor(keys.Revalidate),
-		Log: slog.New(slog.DiscardHandler),
+		Unavailable: noAudit{}, Log: slog.New(slog.DiscardHandler),
 	})
 	return s, caller
 }

@@ -64,11 +64,12 @@ func (w *windows) TakeFrames(_ context.Context, _ auth.Owner, _ string, take lim
 	return w.window.Lease(time.Now(), take), nil
 }
 
-// noAudit implements Audit. It records nothing.
+// noAudit implements Audit and Unavailable. It records nothing.
 type noAudit struct{}
 
 func (noAudit) SocketClosed(Handshake, string)                {}
 func (noAudit) QuotaRefused(auth.Principal, *auth.QuotaError) {}
+func (noAudit) Record(string, error, bool, ...any)            {}
 
 type validKeys struct{}
 
@@ -87,7 +88,7 @@ func newHost(t *testing.T, change func(*Options)) *host {
 	limits, keys := auth.NewLimits(limit.DefaultTiers()), auth.NewKeys(&windows{}, auth.Options{})
 	options := Options{
 		Conversation: &emptyConversation{hub: stream.NewHub()}, Keys: validKeys{},
-		Admission: limits.Admission, Frames: keys.NewFrames(limits), Revocation: NewRevocationMonitor(validKeys{}.Revalidate), Audit: noAudit{},
+		Admission: limits.Admission, Frames: keys.NewFrames(limits), Revocation: NewRevocationMonitor(validKeys{}.Revalidate), Audit: noAudit{}, Unavailable: noAudit{},
 		Log: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {

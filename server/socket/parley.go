@@ -176,6 +176,11 @@ func (p parleyV1) send(c *connection, r wire.Send) error {
 	if err := c.checkSession(r.SessionID, auth.WriteMessages); err != nil {
 		return err
 	}
+	slot, err := c.registry.Conversation.TakeSlot(c.owner, r.SessionID, r.IdempotencyKey)
+	if err != nil {
+		return err
+	}
+	defer slot.Release()
 	m, err := api.CheckMessage(r.SessionID, api.MessageRequest{Content: r.Content, Role: r.Role, OnBusy: r.OnBusy, Metadata: r.Metadata})
 	if err != nil {
 		return err
@@ -183,7 +188,7 @@ func (p parleyV1) send(c *connection, r wire.Send) error {
 	if m.Idempotency, err = api.SendIdempotency("idempotencyKey", r.IdempotencyKey, m); err != nil {
 		return err
 	}
-	c.whenBegun(c.registry.Conversation.Begin(c.admission(c.ctx, r.SessionID), c.owner, m), func(result turn.Result) {
+	c.whenBegun(c.registry.Conversation.Begin(c.admission(c.ctx, r.SessionID), slot, m), func(result turn.Result) {
 		if result.Err != nil {
 			p.sendError(c, r.ID, result.Err)
 			return

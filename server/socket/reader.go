@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/coder/websocket"
@@ -129,14 +130,17 @@ func (c *connection) admission(ctx context.Context, session string) context.Cont
 	return auth.WithAdmission(ctx, a)
 }
 
-// describe returns the error that the client sees for err. If a quota caused err, it records the refusal. If the server is at
-// fault, it logs err.
+// describe returns the error that the client sees for err. If a quota caused err, it records the refusal. If err is a 503, it
+// records the cause. If the server is at fault, it logs err.
 func (c *connection) describe(err error) *api.Error {
 	if refused, ok := errors.AsType[*auth.QuotaError](err); ok {
 		c.registry.Audit.QuotaRefused(c.Principal, refused)
 	}
 	e, fault := api.Describe(err)
-	if fault {
+	switch {
+	case e.Status == http.StatusServiceUnavailable:
+		c.registry.Unavailable.Record(e.Cause, err, fault, "requestId", c.RequestID)
+	case fault:
 		c.registry.Log.Error("frame failed", "requestId", c.RequestID, "error", err)
 	}
 	return e

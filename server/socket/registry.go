@@ -18,9 +18,12 @@ import (
 
 // Conversation is the part of the conversation service that sockets use.
 type Conversation interface {
+	// TakeSlot admits a send to this node. It returns an error that wraps conversation.ErrUnavailable if too many sends are in
+	// flight. key is the send's idempotency key; nil for none.
+	TakeSlot(owner conversation.Owner, session string, key *string) (*turn.Slot, error)
 	// Begin begins a turn, or queues it while its session is busy. The channel gets one result: at once, unless the send is
 	// queued. Viewers see nothing of the turn before its sender calls [turn.Sent.Start].
-	Begin(ctx context.Context, owner conversation.Owner, m conversation.NewMessage) <-chan turn.Result
+	Begin(ctx context.Context, slot *turn.Slot, m conversation.NewMessage) <-chan turn.Result
 	// Cancel cancels a reply. It returns the reply after it has stopped.
 	Cancel(ctx context.Context, owner conversation.Owner, session, message string) (conversation.Message, error)
 	// View subscribes to a session after a position or, if from is nil, from now on. The viewer calls wake when it has events
@@ -49,6 +52,13 @@ type Audit interface {
 	QuotaRefused(p auth.Principal, refused *auth.QuotaError)
 }
 
+// Unavailable records errors with the status 503.
+type Unavailable interface {
+	// Record records an error with its cause, one of api.Causes. fault is set if the server or its store is at fault. request holds
+	// attributes for the log, as names and values.
+	Record(cause string, err error, fault bool, request ...any)
+}
+
 // Options configure a Registry.
 type Options struct {
 	Conversation Conversation
@@ -59,9 +69,10 @@ type Options struct {
 	Frames     *auth.Frames
 	Revocation *RevocationMonitor
 	// MaxSockets is the maximum number of open sockets of all accounts; 0 means no limit.
-	MaxSockets int
-	Audit      Audit
-	Log        *slog.Logger
+	MaxSockets  int
+	Audit       Audit
+	Unavailable Unavailable
+	Log         *slog.Logger
 }
 
 // Registry holds the open sockets of a server. Its methods may be called from any goroutine.

@@ -234,7 +234,10 @@ func embedAll(t *testing.T, s *Store, session string, embedder stream.Embedder) 
 func send(t *testing.T, service *service.Service, session, text string) {
 	t.Helper()
 	m := conversation.NewMessage{SessionID: session, Role: conversation.User, Content: text, OnBusy: conversation.Enqueue}
-	sent, err := service.Send(t.Context(), somebody, m)
+	slot, err := service.TakeSlot(somebody, session, nil)
+	must(t, err)
+	defer slot.Release()
+	sent, err := service.Send(t.Context(), slot, m)
 	must(t, err)
 	_, err = sent.Wait(t.Context())
 	must(t, err)

@@ -267,4 +267,4 @@ func (s *Store) view(ctx context.Context, read func(*reading) error) error {
 	return err
 }
 
-func unavailable(err error) error { return fmt.Errorf("%w: %w", conversation.ErrUnavailable, err) }
+func unavailable(err error) error { return conversation.Unavailable(err) }

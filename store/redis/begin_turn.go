@@ -21,7 +21,7 @@ var refusals = map[string]error{
 	"busy":     conversation.ErrSessionBusy,
 	"conflict": conversation.ErrIdempotencyConflict,
 	"none":     conversation.ErrMessageNotFound,
-	"void":     conversation.ErrUnavailable,
+	"void":     conversation.ErrTurnUnknown,
 }
 
 // errNoWaiter means that the caller passed no waiter. The script recognises a repeated call by its waiter.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	neturl "net/url"
@@ -16,6 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"parley/conversation"
 )
 
 const (
@@ -211,8 +214,10 @@ func fault(err error) error {
 			}
 		}
 		return err
+	case errors.Is(err, redis.ErrPoolTimeout): // too many calls at once, or Redis does not respond
+		return fmt.Errorf("%w: %w", conversation.ErrStoreBusy, err)
 	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrClosed):
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrClosed):
 		return unavailable(err)
 	}
 	// The client has other errors too, for example "cluster has no nodes".

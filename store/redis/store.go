@@ -127,4 +127,4 @@ func (s *Store) checkVersion(ctx context.Context) error {
 }
 
 // unavailable returns an error that wraps conversation.ErrUnavailable and err.
-func unavailable(err error) error { return fmt.Errorf("%w: %w", conversation.ErrUnavailable, err) }
+func unavailable(err error) error { return conversation.Unavailable(err) }

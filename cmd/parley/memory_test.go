@@ -1,0 +1,43 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestMemory_SmallestLimitApplies(t *testing.T) {
+	t.Parallel()
+	const machine = "MemFree:  1 kB\nMemTotal:       2097152 kB\n"
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  int64
+	}{
+		"nothing is known":           {nil, assumedMemory},
+		"the machine":                {map[string]string{"proc/meminfo": machine}, 2 << 30},
+		"a control group":            {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "536870912\n"}, 512 << 20},
+		"a control group, no limit":  {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, 2 << 30},
+		"a control group of v1 only": {map[string]string{"proc/meminfo": machine, "proc/self/cgroup": "4:memory:/a\n"}, 2 << 30},
+		"a malformed file":           {map[string]string{"proc/meminfo": "MemTotal: -7 kB\n"}, assumedMemory},
+	} {
+		root := t.TempDir()
+		for path, text := range test.files {
+			path = filepath.Join(root, path)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := memory(root); got != test.want {
+			t.Errorf("%s: %d bytes, want %d", name, got, test.want)
+		}
+	}
+	if n := (&serve{}).maxInFlight(); n < 1 || n > mostInFlight {
+		t.Errorf("the default is %d sends in flight", n)
+	}
+	if n := (&serve{MaxInflight: 77}).maxInFlight(); n != 77 {
+		t.Errorf("a configured limit of 77 becomes %d", n)
+	}
+}
