@@ -26,10 +26,12 @@ const (
 
 // operation is a write that waits for the committer.
 type operation struct {
-	run   func(*writing) error
-	taken atomic.Bool // set once: by the committer before it runs the operation, or by a caller that withdraws it
-	err   error       // set before done is closed
-	done  chan struct{}
+	run func(*writing) error
+	// inMemory means that run changes only queues. Then it takes effect even if the store cannot be written.
+	inMemory bool
+	taken    atomic.Bool // set once: by the committer before it runs the operation, or by a caller that withdraws it
+	err      error       // set before done is closed
+	done     chan struct{}
 }
 
 func newOperation(run func(*writing) error) *operation {
@@ -76,10 +78,13 @@ func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
 // The committer may run an operation more than once; each run begins with the same stored state. An operation should check before
 // it writes. If it fails after a write, the committer rolls back the transaction and runs the rest of the batch again.
 func (s *Store) run(ctx context.Context, run func(*writing) error) error {
+	return s.runOperation(ctx, newOperation(run))
+}
+
+func (s *Store) runOperation(ctx context.Context, op *operation) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	op := newOperation(run)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -152,13 +157,22 @@ func (s *Store) runBatch(taken []*operation) {
 	batch = s.runWithoutSpoilers(batch)
 	if !wasFull && len(batch) > 0 && errors.Is(batch[0].err, conversation.ErrStoreFull) {
 		for part := range slices.Chunk(batch, maxBatchFull) {
-			for _, op := range s.runWithoutSpoilers(slices.Clone(part)) {
-				close(op.done)
-			}
+			s.release(s.runWithoutSpoilers(slices.Clone(part)))
 		}
 		return
 	}
+	s.release(batch)
+}
+
+// release releases the callers of operations. If the transaction failed, the operations that change only queues run now, without
+// a transaction.
+func (s *Store) release(batch []*operation) {
 	for _, op := range batch {
+		if op.inMemory && op.err != nil {
+			s.scratch.begin()
+			op.err = op.run(&s.scratch)
+			s.scratch.apply()
+		}
 		close(op.done)
 	}
 }
