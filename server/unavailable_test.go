@@ -26,6 +26,8 @@ var unavailableErrors = map[string]error{
 	"store_busy":    fmt.Errorf("%w: pool timeout", conversation.ErrStoreBusy),
 	"store_timeout": conversation.Unavailable(fmt.Errorf("reading: %w", context.DeadlineExceeded)),
 	"store_error":   conversation.Unavailable(errors.New("disk full")),
+	"store_full":    fmt.Errorf("%w: write /secret/parley.db", conversation.ErrStoreFull),
+	"store_moved":   conversation.ErrStoreMoved, "store_damaged": conversation.ErrStoreDamaged, "store_failed": conversation.ErrStoreFailed,
 	"caller_left":   context.Canceled,
 }
 

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -180,11 +181,15 @@ func TestDiskFull_DeletionsAndEndsWork_SendsRefused(t *testing.T) {
 		}
 		must(t, s.RevokeKey(t.Context(), key.Owner, key.ID, "test"))
 
-		for _, id := range sessions { // the other program still takes all room on the disk
-			if _, err := s.DeleteSession(t.Context(), somebody, id); err != nil {
-				t.Fatalf("a deletion: %v", err)
-			}
+		var deletions sync.WaitGroup // the other program still takes all room on the disk
+		for _, id := range sessions {
+			deletions.Go(func() {
+				if _, err := s.DeleteSession(t.Context(), somebody, id); err != nil {
+					t.Errorf("a deletion: %v", err)
+				}
+			})
 		}
+		deletions.Wait()
 		untilPing(t, s, nil)
 		again := growUntilFull(t, s)
 		t.Logf("%d sessions before the disk was full, %d after their deletion", len(sessions), len(again))

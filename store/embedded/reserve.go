@@ -22,8 +22,8 @@ import (
 // without fallocate, there may be no reserve. A full disk is then noticed when a commit fails.
 
 const (
-	// dataReserve is the reserve of the database in bytes. A deletion of a session with 1,000 messages writes 0.2 MB before the
-	// file can use the freed pages, and a batch on a full disk has up to maxBatchFull operations.
+	// dataReserve is the reserve of the database in bytes. A deletion writes 28 KB of pages before the file can use the pages that it
+	// frees, and 120 KB if the file is large: ten buckets with a depth of three. Twice that for maxBatchFull operations is 4 MB.
 	dataReserve = 4 << 20
 	// journalReserve is the reserve of the journal in bytes: a minute of text of 100 live replies with 40 tokens a second.
 	journalReserve = 1 << 20

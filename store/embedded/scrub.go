@@ -11,6 +11,8 @@ import (
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+
+	"parley/conversation"
 )
 
 const (
@@ -161,8 +163,9 @@ func (c *scrubber) sweepIfWanted() bool {
 }
 
 func (c *scrubber) sweep() error {
-	if err := c.store.journal.clean(); err != nil {
-		return err
+	journalErr := c.store.journal.clean()
+	if journalErr != nil && !noSpace(journalErr) { // a full disk needs the count of the free pages
+		return journalErr
 	}
 	const firstPage = 2 // after the two meta pages
 	c.free = 0
@@ -172,7 +175,10 @@ func (c *scrubber) sweep() error {
 			return err
 		}
 	}
-	return c.file.Sync()
+	if journalErr != nil {
+		journalErr = fmt.Errorf("%w: %w", conversation.ErrStoreFull, journalErr)
+	}
+	return errors.Join(journalErr, c.file.Sync())
 }
 
 // sweepSome sweeps up to scrubPages pages, starting at the page number first. It returns the number of the next page, or 0 at the

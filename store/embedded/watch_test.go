@@ -79,6 +79,7 @@ func TestWatch_FileMoved_WritesRefusedUntilBack(t *testing.T) {
 			must(t, os.Mkdir(filepath.Dir(path), 0o700))
 			s, log := openWatched(t, path)
 			begun := beginTurn(t, s, newSession(t, s).ID, "hello")
+			beginTurnWith(t, s, begun.Session.ID, "waiter")
 			must(t, os.Link(path, path+"-link"))
 			must(t, c.move(path))
 			_, err := s.CreateSession(t.Context(), somebody, conversation.NewSession{UserID: "user_0123456789abcdef"})
@@ -86,6 +87,7 @@ func TestWatch_FileMoved_WritesRefusedUntilBack(t *testing.T) {
 				t.Errorf("the first write after the move returned %v", err)
 			}
 			untilPing(t, s, conversation.ErrStoreMoved)
+			must(t, s.LeaveQueue(t.Context(), somebody, begun.Session.ID, "waiter"))
 			if _, err := s.Session(t.Context(), somebody, begun.Session.ID); err != nil {
 				t.Errorf("a read: %v", err)
 			}
@@ -93,6 +95,9 @@ func TestWatch_FileMoved_WritesRefusedUntilBack(t *testing.T) {
 			untilPing(t, s, nil)
 			_, err = s.EndTurn(t.Context(), begun.Key, completed("good day"), conversation.Timing{})
 			must(t, err)
+			if beginTurnWith(t, s, begun.Session.ID, "other").Queued != nil {
+				t.Error("the session is reserved for a waiter that has left the queue")
+			}
 			if n := log.count("level=ERROR"); n > 2 { // one of the checks, and one of the sweeps
 				t.Errorf("%d errors were logged, want at most 2:\n%s", n, log.text.String())
 			}
