@@ -64,5 +64,5 @@
 //	 5 s    interval of polls of a followed session without live reply   follow.pollIdle
 //	20 s    time for which a follow or poll gives a node wake-ups        FollowLease
 //	 1 s    interval between two searches for orphans                    turn.orphansEvery
-//	1 s     interval between two looks at the wall clock for expiry      service.clockEvery
+//	 1 s    interval between two looks at the wall clock for expiry      service.clockEvery
 package conversation

@@ -377,19 +377,20 @@ type clocked struct {
 	conversation.Store
 	ahead *atomic.Int64
 	calls atomic.Int64 // of RemoveExpired
-	id    string       // the only session
+	id    atomic.Value // string; the only session
 }
 
 func (s *clocked) RemoveExpired(ctx context.Context) ([]conversation.OwnedSession, conversation.Time, error) {
 	s.calls.Add(1)
-	session, err := s.Store.Session(ctx, owner, s.id)
+	id, _ := s.id.Load().(string)
+	session, err := s.Store.Session(ctx, owner, id)
 	if err != nil {
 		return nil, 0, nil
 	}
 	if session.ExpiresAt > conversation.TimeOf(time.Now().Add(time.Duration(s.ahead.Load()))) {
 		return nil, session.ExpiresAt, nil
 	}
-	_, err = s.Store.DeleteSession(ctx, owner, s.id)
+	_, err = s.Store.DeleteSession(ctx, owner, id)
 	return []conversation.OwnedSession{{Owner: owner, Session: session}}, 0, err
 }
 
@@ -402,8 +403,9 @@ func TestExpiry_ClockJumpsAhead_ViewerToldWithin1s(t *testing.T) {
 			store.Store, o.Store = o.Store, store
 			o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())).Round(0) }
 		})
-		store.id = n.NewSession()
-		v := n.Watch(store.id, nil)
+		id := n.NewSession()
+		store.id.Store(id)
+		v := n.Watch(id, nil)
 		time.Sleep(90 * time.Second) // RemoveExpired has returned the expiry time
 		ahead.Store(int64(25 * time.Hour))
 		jumped := time.Now()
@@ -421,7 +423,7 @@ func TestExpiry_StoresClockBehind_OneCallASecond(t *testing.T) {
 			store.Store, o.Store = o.Store, store
 			o.Now = func() time.Time { return time.Now().Add(25 * time.Hour).Round(0) }
 		})
-		store.id = n.NewSession()
+		store.id.Store(n.NewSession())
 		time.Sleep(90 * time.Second)
 		before := store.calls.Load()
 		time.Sleep(100 * time.Second)
