@@ -25,7 +25,7 @@ PARALLEL    := $(shell echo $$((3 * $$(nproc 2>/dev/null || echo 2))))
 # The suites wait much of the time: two of them keep one core busy. More at once would starve tests that have deadlines.
 SUITES      := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
 
-# Go, the linter's cache and Chromium need a writable home directory. If $HOME is not one, create one.
+# Go, the linter's cache and Chromium need a writable home directory. If $HOME is not writable, these lines create another.
 ifneq ($(shell [ -n "$$HOME" ] && [ -d "$$HOME" ] && [ -w "$$HOME" ] && echo yes),yes)
 export HOME := $(shell d="$(CURDIR)/.bin/home"; mkdir -p "$$d" 2>/dev/null && [ -w "$$d" ] && echo "$$d" || mktemp -d)
 unexport XDG_CACHE_HOME
@@ -45,7 +45,7 @@ can_race = printf '\#include <stdlib.h>\n' | $$(go env CC) -E -x c - >/dev/null 
 # that none of them runs alone at the end.
 packages = ./server ./store/redis $$(go list ./... | grep -vE '/cmd/parley$$|/conversation/window$$')
 
-# This package starts no goroutine, so the race detector would find nothing. It would multiply the time of the tests by four.
+# This package starts no goroutine, so the race detector would find nothing. Its tests would take four times as long.
 sequential = ./conversation/window
 
 .PHONY: help build release test test-unit needs format vet lint govulncheck suites counts race commands redis fuzz clean
@@ -84,7 +84,8 @@ commands: ## runs the tests of cmd/parley: processes, several nodes, the page in
 	$(call step,the command and the page,if $(can_race); then export PARLEY_TEST_RACE=true; fi; \
 		CI=$(CI) $(GOTEST) -parallel $(PARALLEL) -timeout 25m ./cmd/parley)
 
-# counts runs the tests that count allocations or bytes, because the race detector allocates more, and the sequential packages.
+# counts runs the sequential packages, and the tests that count allocations or bytes. These tests run without the race detector,
+# because it allocates more.
 counts:
 	$(call step,allocations and sequential packages,$(GOTEST) $(sequential) && $(GOTEST) -run 'Alloc|Memory' \
 		$$(grep -rlE --include='*_test.go' 'AllocsPerRun|ReadMemStats' $$(ls -d */) | xargs -n1 dirname | sort -u | sed 's,^,./,'))
@@ -136,9 +137,9 @@ vet:
 lint: ## runs the pinned linter alone
 	$(call step,staticcheck,go run $(STATICCHECK) -checks '$(CHECKS)' ./...)
 
-# The first scan only compares the versions of the modules and of Go with the database of vulnerabilities, which takes a second. If
-# it finds something (exit status 3), the second scan fails if the code calls a vulnerable function. If the tool or the database
-# cannot be downloaded, nothing is checked: the step prints the reason and passes. The message then matches OFFLINE.
+# The first scan only compares the versions of the modules and of Go with the database of vulnerabilities. That takes a second.
+# If the first scan finds a vulnerable version (exit status 3), a second scan fails if the code calls a vulnerable function. If
+# the tool or the database cannot be downloaded, nothing is checked: the step prints the error, which matches OFFLINE, and passes.
 OFFLINE := fetching vulnerabilities:|dial tcp|module lookup disabled|Forbidden|Not Found|i/o timeout
 
 govulncheck: ## looks for known vulnerabilities in the dependencies and in Go

@@ -22,9 +22,9 @@ type Admission struct {
 	Principal Principal
 	Limits    limit.TierLimits // the limits of the principal's tier
 
-	// Subject is the user for whom the request counts, or a session of that user: the id of a user or of a session, "" for none.
-	// The store looks up the user of the session. If there is no such session, the request counts for no user. The caller sets
-	// Subject before the first store operation, and has checked its format.
+	// Subject is the id of the user for whom the request counts, or the id of a session of that user; "" for none. The store
+	// looks up the user of the session. If there is no such session, the request counts for no user. The caller sets Subject
+	// before the first store operation, and has checked the format of the id.
 	Subject string
 
 	decision limit.Decision

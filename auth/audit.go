@@ -29,7 +29,7 @@ const (
 	KeyCreated  Action = "key.created"
 	KeyRotated  Action = "key.rotated"
 	KeyRevoked  Action = "key.revoked"
-	TierChanged Action = "tier.changed" // of an existing account; the account's live mode has the entry
+	TierChanged Action = "tier.changed" // of an existing account; the entry belongs to the account in live mode
 )
 
 // AuditEntry records one successful operation. The store writes the entry in the operation's transaction. Name, Scopes,

@@ -48,8 +48,8 @@ type Owner struct {
 }
 
 // SocketLease is the longest time for which the sockets of a dead node still count towards the quota of their owner. A node
-// renews its leases every [SocketRenewal]. Two renewals may fail, for example during a failover of the store. The lease is
-// short, because after a crash the clients of the dead node connect to other nodes.
+// renews its leases every [SocketRenewal]. A lease survives two failed renewals, for example during a failover of the store.
+// The lease is short, because after a crash the clients of the dead node connect to other nodes.
 const (
 	SocketLease   = 30 * time.Second
 	SocketRenewal = 10 * time.Second
@@ -109,8 +109,9 @@ type Store interface {
 	// TouchKeys sets the times of last use. It does not replace a later time, and skips unknown keys.
 	TouchKeys(ctx context.Context, uses []KeyUse) error
 
-	// PutTicket stores a ticket under the hash of its text, and returns the time at which it expires: after TicketLifetime. It
-	// first decides the [Admission] in ctx, if it is pending. A restart or a failover may lose the ticket.
+	// PutTicket stores a ticket under the hash of its text, and returns the time at which the ticket expires: after
+	// TicketLifetime. Before that, PutTicket decides the [Admission] in ctx, if it is pending. A restart or a failover may
+	// lose the ticket.
 	PutTicket(ctx context.Context, hash Hash, ticket Ticket) (expires time.Time, err error)
 	// TakeTicket removes the ticket with this hash and returns it. So only one caller on any node gets the ticket. TakeTicket
 	// returns ErrInvalidToken if there is no such ticket, or if it has expired. After any other error, the ticket may be gone.
@@ -153,13 +154,13 @@ type Principal struct {
 	Tier    limit.Tier
 	KeyID   string
 	Scopes  []Scope
-	// Secret is the hash of the caller's secret, for [Keys.Revalidate]. With a ticket, it is the secret that created the
-	// ticket. It is zero for the declared admin key, because the hash of a weak secret helps to guess the secret.
+	// Secret is the hash of the caller's secret, for [Keys.Revalidate]. A caller with a ticket has the hash of the secret that
+	// created the ticket. It is zero for the declared admin key, because the hash of a weak secret helps to guess the secret.
 	Secret Hash
 	// Until is the time at which the secret stops working; zero means never. A later rotation does not change Until.
 	Until time.Time
-	// DeprecatedSince is the time at which a rotation replaced the secret; zero if no rotation has. The secret works for at
-	// most [GracePeriod] after that time.
+	// DeprecatedSince is the time at which a rotation replaced the secret; zero if the secret is the newest of its key. The
+	// secret works for at most [GracePeriod] after that time.
 	DeprecatedSince time.Time
 	// SessionID is the id of the only session that the principal may access; "" means any session. Only a ticket can limit
 	// the principal to one session.

@@ -42,9 +42,10 @@
 // # Tickets
 //
 // A ticket is a random text (160 bits). The store has its SHA-256 and, beside it, the hash of the secret that created the
-// ticket, and perhaps the only session that the ticket opens. So a copy of the store is not enough to open a socket, and no
-// key signs tickets. [Keys.RedeemTicket] removes the ticket from the store and looks up its secret like that of any request.
-// So account, mode, scopes, tier and expiry come from the record of the key, and a ticket never works longer than its secret.
+// ticket, and perhaps the only session that the ticket opens. So a copy of the store is not enough to open a socket. Tickets
+// are not signed, so there is no signing key to protect. [Keys.RedeemTicket] removes the ticket from the store and looks up
+// the secret that created it. So account, mode, scopes, tier and expiry come from the record of the key, and a ticket never
+// works longer than that secret.
 //
 // A ticket works once, within 30 s: long enough for a page to open its socket. A page may send the ticket as a query
 // parameter, which may appear in a log. Usually, the ticket is useless before somebody reads the log.

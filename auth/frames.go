@@ -46,8 +46,8 @@ type SocketFrames struct {
 	own    *limit.Window // the frames of this socket, if share is less than limit; only the socket's reader uses it
 }
 
-// sessionShare divides the limit of a key into the share of a socket that may access only one session: usually the page of one
-// end user. So an end user cannot use up the frames of all others.
+// A socket that may access only one session gets the limit of its key divided by sessionShare. Such a socket usually belongs to
+// the page of one end user. So an end user cannot use up the frames of all others.
 const sessionShare = 10
 
 // Open returns a SocketFrames for a socket of the principal. The caller must call Close when the socket has ended.
@@ -78,8 +78,9 @@ func (s *SocketFrames) Close() {
 	}
 }
 
-// Take counts a frame. Only one goroutine may call it. If the limit is reached, it returns a [*LimitError]. It asks the store only for a new lease. If the
-// store cannot be reached, Take counts locally: each node then admits about the limit (limit.FrameMeter.Alone).
+// Take counts a frame. Only one goroutine may call Take. If the limit is reached, Take returns a [*LimitError]. Take asks the
+// store only for a new lease. If the store cannot be reached, Take counts locally: each node then admits about the limit
+// (limit.FrameMeter.Alone).
 func (s *SocketFrames) Take() error {
 	if s.limit == 0 {
 		return nil
@@ -102,7 +103,7 @@ func (s *SocketFrames) Take() error {
 	return refusedFrame(s.limit, wait)
 }
 
-// refusedFrame returns the error for a frame that does not fit the limit for the next wait seconds.
+// refusedFrame returns the error for a frame above the limit most. The next frame fits after wait seconds.
 func refusedFrame(most, wait int) error {
 	return &LimitError{Decision: limit.Decide(limit.Status{By: limit.ByFrames, Limit: most, Used: most, Wait: wait})}
 }

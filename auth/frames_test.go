@@ -37,8 +37,8 @@ func taken(t *testing.T, s *SocketFrames, n int) (ok int) {
 	return ok
 }
 
-// TestFrames_SocketOfOneSession_GetsTenthOfLimit floods a socket that may access one session. Other sockets of the key must have the
-// rest of the limit.
+// TestFrames_SocketOfOneSession_GetsTenthOfLimit floods a socket that may access one session. Other sockets of the key must
+// have the rest of the limit.
 func TestFrames_SocketOfOneSession_GetsTenthOfLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		frames := NewKeys(&fakeStore{}, Options{}).NewFrames(NewLimits(limit.DefaultTiers()))

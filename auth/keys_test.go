@@ -24,7 +24,7 @@ type fakeStore struct {
 	err     error      // most methods return this error; nil means no error
 	reading func()     // KeyByHash calls reading after it has read the keys; nil means no call
 	tickets map[Hash]Ticket
-	frames  limit.Window // of all keys
+	frames  limit.Window // the frames of all keys together
 	leases  int          // number of calls of TakeFrames
 }
 

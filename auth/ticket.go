@@ -12,7 +12,7 @@ import (
 // so an owner never has more tickets than the requests that its limit admits in a minute.
 const TicketLifetime = 30 * time.Second
 
-// ticketLength is the number of characters of a ticket, which are random: 160 bits, like those of a secret.
+// ticketLength is the number of characters of a ticket. They are as random as the characters of a secret: 160 bits.
 const ticketLength = bodyLength
 
 // Ticket is the record of a ticket in the store. The store finds the record by the hash of the ticket's text, and does not
@@ -39,9 +39,9 @@ func (k *Keys) IssueTicket(ctx context.Context, p Principal) (text string, expir
 	return text, expires, nil
 }
 
-// RedeemTicket removes a ticket and returns the principal of the secret that created it, as [Keys.Verify] returns it now,
-// with the session of the ticket. It returns ErrInvalidToken if the ticket is malformed, unknown or expired, if any node has
-// redeemed it before, and if its secret no longer works. Any other error is an error of the store.
+// RedeemTicket removes a ticket. It returns the principal that [Keys.Verify] would return now for the secret that created the
+// ticket, with the session of the ticket. It returns ErrInvalidToken if the ticket is malformed, unknown or expired, if any
+// node has redeemed the ticket before, and if the secret no longer works. Any other error is an error of the store.
 func (k *Keys) RedeemTicket(ctx context.Context, text string) (Principal, error) {
 	if len(text) != ticketLength {
 		return Principal{}, ErrInvalidToken

@@ -10,9 +10,9 @@ import (
 // ContextStore reads the data for planning a window, and stores summaries and embeddings.
 type ContextStore interface {
 	// Context returns the Context with which a turn would begin now. tokens is the size of the new message's content, without
-	// overhead. It changes nothing and never returns *OverflowError. History includes a streaming reply with its journalled
-	// text. If Index has embeddings, and ctx carries an admission (auth.Admission), Context charges tokens to the limit of
-	// tokens a minute, or returns an *auth.LimitError, because the caller will embed the new message.
+	// overhead. The session does not change, and the error is never *OverflowError. History includes a streaming reply with
+	// its journalled text. If Index has embeddings, the caller will embed the new message. Then, if ctx carries an admission
+	// (auth.Admission), Context charges tokens to the limit of tokens a minute, or returns an *auth.LimitError.
 	Context(ctx context.Context, owner Owner, sessionID string, tokens int) (Context, error)
 	// MessagesByID returns messages of a session in the order of ids. It leaves out messages that do not exist.
 	MessagesByID(ctx context.Context, owner Owner, sessionID string, ids []string) ([]Message, error)
@@ -36,18 +36,18 @@ type Context struct {
 	// History holds the newest messages, oldest first: as many as fit into the window.Budget of the session's
 	// configuration and into HistoryBytes, and one more. They lack their Metadata, which may be large and is in no prompt.
 	History []Message
-	// Index holds the newest IndexLimit messages, oldest first, without a streaming reply. It is empty unless the
-	// window must choose among them: the policy is priority or semantic, compression is enabled, and the history does
-	// not fit beside the new message. With the policy priority, it is not empty either if the session has a live reply,
+	// Index holds the newest IndexLimit messages, oldest first, without a streaming reply. It is empty unless the window
+	// must choose among them: the policy is priority or semantic, compression is enabled, and the history does not fit
+	// beside the new message. With the policy priority, a history with a live reply counts as one that does not fit,
 	// because the text of that reply may fill the window.
 	Index []Indexed
 }
 
-// HistoryBytes bounds the bytes of the records that a store reads for a Context.History, because the tokens of a message do not
-// bound its bytes: each message may have 16 KiB of metadata, and long runs of spaces take few tokens. Redis takes 2 ms to read
-// 1 MiB. A window of 1,000,000 tokens has about 4 MiB of text, and the smallest messages with the largest metadata take 5 MiB in a
-// window of 4,096 tokens. So only sessions with much metadata and a large window exceed 8 MiB. Their older messages then count as
-// messages before the history.
+// HistoryBytes bounds the bytes of the records that a store reads for a Context.History. The tokens of a message do not
+// bound its bytes: each message may have 16 KiB of metadata, and long runs of spaces take few tokens. Redis takes 2 ms to
+// read 1 MiB. A window of 1,000,000 tokens has about 4 MiB of text, and the smallest messages with the largest metadata
+// take 5 MiB in a window of 4,096 tokens. So only sessions with much metadata and a large window exceed 8 MiB. Their older
+// messages then count as messages before the history.
 const HistoryBytes = 8 << 20
 
 // IndexLimit is the maximum number of messages among which a priority or semantic window chooses: 1,000 exchanges. The
@@ -125,7 +125,7 @@ type ContextReport struct {
 	PromptTokens int             `json:"promptTokens"`
 	MaxTokens    int             `json:"maxTokens"`
 	// Each message of the session, including the new message, counts in exactly one of the next four fields. Kept: sent
-	// word for word. InSummary: covered by the summary that was sent. Dropped: neither sent nor in the summary.
+	// word for word. InSummary: covered by the summary that was sent. Dropped: neither sent nor in a summary that was sent.
 	// Skipped: never sent, because the reply failed or has no text.
 	Kept      MessageRange `json:"kept"`
 	InSummary MessageRange `json:"folded"`

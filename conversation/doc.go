@@ -25,6 +25,8 @@
 // exchange. A prompt contains an exchange whole or not at all. Only a reply that failed or has no text is left out
 // alone.
 //
+// A send is in flight on a node until it is refused or its turn is over. It occupies a slot of that node meanwhile.
+//
 // A prompt is the text that the model gets. A summary replaces old messages in the prompt; the messages stay in the
 // history. Dropped messages are neither in the prompt nor in its summary. A replay is the response to a repeated
 // request with the same Idempotency-Key. A node is a process that shares its store with other processes. An orphan is a
@@ -49,8 +51,8 @@
 //
 // # Timings
 //
-// Each constant has its reason beside it. Callers can notice these. turn.endTimeout is longer if a call to the store may
-// take longer.
+// Callers can notice these times. The comment of each constant gives the reason. turn.endTimeout is longer if a call to
+// the store may take longer.
 //
 //	24 h    life of a session and of an Idempotency-Key                  Lifetime, IdempotencyLifetime
 //	30 s    longest wait in a session's queue, which has 32 places       turn.queueTimeout, QueuePlaces

@@ -43,8 +43,8 @@ func NewID(prefix string, now Time, last string) string {
 	return prefix + clock + RandomText(suffixLength-clockLength)
 }
 
-// OldestSession returns a lower bound for the ids of all sessions that exist at now. A session with a smaller id has expired,
-// because an id encodes a time that is not earlier than the creation of its session (NewID).
+// OldestSession returns a lower bound for the ids of all sessions that exist at the time now. A session with a smaller id has
+// expired, because an id encodes a time that is not earlier than the creation of its session (NewID).
 func OldestSession(now Time) string {
 	return SessionPrefix + encodeClock(max(0, now.Add(-Lifetime)+1))
 }

@@ -108,7 +108,7 @@ func (s *Server) getUsage(c *gin.Context) (any, error) {
 	}
 	limits := auth.AdmissionOf(c.Request.Context()).Limits
 	report, err := s.Conversation.UsageReport(c.Request.Context(), api.Owner(p), usage.Limits{
-		Requests: limits.RequestsPerMonth, Tokens: limits.TokensPerMonth,
+		Requests: limits.RequestsPerMonth, Tokens: limits.TokensPerMonth, EnforcedTokens: limits.EnforcedTokens(),
 		Owned: usage.Owned{
 			Sessions: limits.ActiveSessions, StoredBytes: limits.StoredBytes, Keys: limits.Keys, Sockets: limits.Sockets,
 		},

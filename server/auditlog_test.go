@@ -19,11 +19,13 @@ import (
 	"parley/server"
 )
 
-// auditLines collects log lines. Its methods may be called from any goroutine.
+// auditLines collects log lines. Write and take may be called from any goroutine.
 type auditLines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 	all  bytes.Buffer // with the lines that take has returned
+
+	awaited []string // lines that no call of await has removed; only await uses it
 }
 
 func (l *auditLines) Write(b []byte) (int, error) {
@@ -46,19 +48,20 @@ func (l *auditLines) take() (lines []string) {
 	return lines
 }
 
-// await waits until a line has all the given parts.
+// await waits until a line has all the given parts. It removes this line, so that the next call can find the others in any order.
+// One goroutine at a time may call await.
 func (l *auditLines) await(t *testing.T, parts ...string) {
 	t.Helper()
-	var all []string
 	for began := time.Now(); time.Since(began) < testTimeout; time.Sleep(time.Millisecond) {
-		all = append(all, l.take()...)
-		if slices.ContainsFunc(all, func(line string) bool {
+		l.awaited = append(l.awaited, l.take()...)
+		if i := slices.IndexFunc(l.awaited, func(line string) bool {
 			return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) })
-		}) {
+		}); i >= 0 {
+			l.awaited = slices.Delete(l.awaited, i, i+1)
 			return
 		}
 	}
-	t.Fatalf("no audit line has %q; the lines are %q", parts, all)
+	t.Fatalf("no audit line has %q; the lines are %q", parts, l.awaited)
 }
 
 func TestAuditLog_RepeatedRefusals_OneLineAMinute(t *testing.T) {

@@ -66,6 +66,7 @@ func requireCommand(t *testing.T, command, from string) {
 
 // TestDocs_CurlCommands_Succeed runs the curl commands of every operation on /docs in a shell.
 func TestDocs_CurlCommands_Succeed(t *testing.T) {
+	t.Parallel()
 	requireCommand(t, "curl", "curl")
 	p := start(t, echo, func(o *server.Options, _ *service.Options) { o.Page = web.Handler(web.Options{}) })
 	shown := shownCommands(t, p.call("GET", "/docs", nil).raw)

@@ -153,6 +153,7 @@ func verse(random *rand.Rand, n int) string {
 }
 
 func TestGoClient_CutAnywhere_EachByteReceivedOnce(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(3, 4))
 		p := startPiped(t, reciter(20*time.Millisecond))

@@ -34,11 +34,18 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Parallel tests spend most of their time waiting for timers, for failovers of Redis and for other processes. With the
-	// default of one test per core, a machine would be idle most of the time. With more than four per core, tests would wait
-	// seconds for the processor, and miss deadlines. The flag -parallel on the command line overrides this value.
-	if err := flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))); err != nil {
-		panic(err)
+	// The command line overrides these values.
+	for name, value := range map[string]string{
+		// Parallel tests spend most of their time waiting for timers, for failovers of Redis and for other processes. With the
+		// default of one test per core, a machine would be idle most of the time. With more than four per core, tests would wait
+		// seconds for the processor, and miss deadlines.
+		"test.parallel": strconv.Itoa(4 * runtime.GOMAXPROCS(0)),
+		// A run has hundreds of steps, so rapid's default of a hundred runs would take minutes.
+		"rapid.checks": "10",
+	} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
 	}
 	// toxiproxy leaks goroutines of this function.
 	goleak.VerifyTestMain(complete{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"))
@@ -107,6 +114,9 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	backend, err := store.Open(context.Background(), url, log)
+	for began := time.Now(); errors.Is(err, conversation.ErrUnavailable) && time.Since(began) < testTimeout; { // a busy machine is slow
+		backend, err = store.Open(context.Background(), url, log)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

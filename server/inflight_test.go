@@ -41,6 +41,7 @@ func (p *parley) awaitMetric(line string) {
 }
 
 func TestInflightLimit_Reached_SendsGet503AtOnce(t *testing.T) {
+	t.Parallel()
 	model, store := newDirected(), new(countingBegins)
 	p := start(t, model, withMaxInFlight(2), withStore(func(s conversation.Store) conversation.Store { store.Store = s; return store }))
 	one, two, other := p.session(), p.session(), p.session()
@@ -107,6 +108,7 @@ func TestInflightLimit_Reached_SendsGet503AtOnce(t *testing.T) {
 
 // Refused, invalid, withdrawn and unfinished sends give their slots back too.
 func TestInflightLimit_AnyOutcome_SlotGivenBack(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	queueing, queued := notifyQueued()
 	p := start(t, model, withMaxInFlight(40), queueing)
@@ -133,6 +135,7 @@ func TestInflightLimit_AnyOutcome_SlotGivenBack(t *testing.T) {
 }
 
 func TestInflightLimit_OneAccountGreedy_OtherAccountAdmitted(t *testing.T) {
+	t.Parallel()
 	model := newDirected()
 	p := start(t, model, withMaxInFlight(8))
 	greedy := []string{"Authorization", "Bearer " + p.key("greedy", auth.Admin)}
@@ -160,6 +163,7 @@ func TestInflightLimit_OneAccountGreedy_OtherAccountAdmitted(t *testing.T) {
 
 // The store needs more than 2 s for all endings, but never 2 s for one of them. All callers get their replies.
 func TestSend_StoreBusyWithEndings_CallersGetReplies(t *testing.T) {
+	t.Parallel()
 	const sends, each = 8, 400 * time.Millisecond
 	slow := &slowEndings{turn: make(chan struct{}, 1), each: each}
 	p := start(t, echo, withStore(func(s conversation.Store) conversation.Store { slow.Store = s; return slow }))

@@ -13,8 +13,8 @@ import (
 )
 
 // fillKeys is a Lua script that stores ARGV[1] API keys of an account, in the format of store/redis/lua/create_key.lua. The
-// keys have no pointers. KEYS[1] is the index of the account's keys by creation. ARGV[2] is the time of the first key, in
-// milliseconds.
+// script stores no pointer from a secret's hash to its key, so the keys do not authenticate. KEYS[1] is the index of the
+// account's keys by creation. ARGV[2] is the time of the first key, in milliseconds.
 const fillKeys = `
 local tag = string.match(KEYS[1], '^{[^}]*}')
 for i = 1, ARGV[1] do

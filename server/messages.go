@@ -53,7 +53,7 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 		err = context.Cause(waiting)
 	}
 	if err != nil {
-		return nil, err // without the header, because the reply's final state is unknown
+		return nil, err // without headerReplayed, because the reply's final state is unknown
 	}
 	if reply.Status == stream.Failed {
 		return withReplayHeader(nil, api.Failed(reply))

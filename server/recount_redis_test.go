@@ -3,7 +3,6 @@ package server_test
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -117,20 +116,10 @@ func (r *onRedis) land(at time.Time) {
 	r.redis.Advance(max(0, at.Sub(r.now())))
 }
 
-// withChecks sets the number of runs that rapid makes, unless the command line sets that number.
-func withChecks(t *testing.T, n string) {
-	checks := flag.Lookup("rapid.checks")
-	if was := checks.Value.String(); was == checks.DefValue {
-		_ = checks.Value.Set(n)
-		t.Cleanup(func() { _ = checks.Value.Set(was) })
-	}
-}
-
 // TestRecount_Redis_FiguresMatch is TestRecount_RandomSteps_FiguresMatch with two nodes on one Redis. The steps come one after
 // another.
 func TestRecount_Redis_FiguresMatch(t *testing.T) {
 	t.Parallel()
-	withChecks(t, "10")
 	redis, runs, expired, kinds, began := redistest.SingleWithClock(t, "--databases", "10000"), 0, 0, make(map[string]int), time.Now()
 	first := redis.Now()
 	rapid.Check(t, func(rt *rapid.T) {

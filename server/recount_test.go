@@ -29,6 +29,7 @@ import (
 // TestRecount_RandomSteps_FiguresMatch takes random steps over several days, for two accounts in both modes, and records all
 // events. Each figure of both analytics endpoints must equal the figure calculated from the recorded events.
 func TestRecount_RandomSteps_FiguresMatch(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(storeVariable) == "redis" {
 		t.Skip("the store must use the bubble's clock; TestRecount_Redis_FiguresMatch is the same test on Redis")
 	}
@@ -50,7 +51,7 @@ func TestRecount_RandomSteps_FiguresMatch(t *testing.T) {
 					r := newRecount(rt, open(rt, filepath.Join(directory, fmt.Sprint(runs, ".db"))))
 					r.now, r.rest, r.pass = time.Now, synctest.Wait, time.Sleep
 					defer r.stop()
-					r.run(rt, 50)
+					r.run(rt, 500)
 				})
 			})
 		})

@@ -182,6 +182,7 @@ func TestSocket_UnsubscribeInMidReply_NoFrameAfter(t *testing.T) {
 }
 
 func TestSocket_SubscribeAndSend_SentPrecedesTurn(t *testing.T) {
+	t.Parallel()
 	p := start(t, echo)
 	s := p.dial()
 	for i := range 150 {

@@ -31,17 +31,17 @@ var unavailableErrors = map[string]error{
 	"caller_left":   context.Canceled,
 }
 
-// failing is a store whose reads of sessions fail with an error that the test sets.
+// failing is a store that refuses all sends with an error that the test sets.
 type failing struct {
 	conversation.Store
 	mu  sync.Mutex
 	err error // guarded by mu
 }
 
-func (s *failing) Session(context.Context, conversation.Owner, string) (conversation.Session, error) {
+func (s *failing) BeginTurn(context.Context, conversation.Owner, conversation.NewTurn) (conversation.TurnStart, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return conversation.Session{}, s.err
+	return conversation.TurnStart{}, s.err
 }
 
 func (s *failing) set(err error) {
@@ -51,6 +51,7 @@ func (s *failing) set(err error) {
 }
 
 func TestUnavailable_EachCause_CountedAndLoggedOnce(t *testing.T) {
+	t.Parallel()
 	if want, got := slices.Sorted(maps.Keys(unavailableErrors)), slices.Sorted(slices.Values(api.Causes())); !slices.Equal(want, got) {
 		t.Fatalf("the test knows the causes %q; the server has %q", want, got)
 	}
@@ -67,19 +68,19 @@ func TestUnavailable_EachCause_CountedAndLoggedOnce(t *testing.T) {
 	store := new(failing)
 	p := start(t, echo, logTo(&log), withStore(func(s conversation.Store) conversation.Store { store.Store = s; return store }))
 	session := p.session()
-	path := "/v1/sessions/" + session
 	socket, sdk := p.dial(), p.dialSDK(t, adminKey)
 	for cause, err := range unavailableErrors {
 		store.set(err)
 		for range 2 {
-			if a := p.call("GET", path, nil); a.status != 503 || code(a.body) != "service_unavailable" || a.header.Get("Retry-After") != "1" {
+			if a := p.call("POST", messages(session), content("hello")); a.status != 503 || code(a.body) != "service_unavailable" || a.header.Get("Retry-After") != "1" {
 				t.Errorf("%s: got %d %s, Retry-After %q", cause, a.status, a.raw, a.header.Get("Retry-After"))
 			}
 		}
-		if f, err := socket.subscribe(session, ""); err != nil || f.code != "service_unavailable" {
-			t.Errorf("%s: parley.v1 got %+v, %v", cause, f, err)
+		socket.must(map[string]any{"type": "send", "id": cause, "sessionId": session, "content": "hello"})
+		if f := socket.next("error"); f.ReplyTo != cause || f.code != "service_unavailable" {
+			t.Errorf("%s: parley.v1 got %+v", cause, f)
 		}
-		sdk.must(map[string]any{"type": "resume", "requestId": cause, "id": session})
+		sdk.must(sendFrame(cause, session, chatMessage("user", "hello")))
 		sdk.next(cause, "error")
 		p.awaitMetric(fmt.Sprintf(`parley_unavailable_total{cause=%q} 4`, cause))
 		lines := strings.Count(log.String(), `msg="service unavailable"`) // each line has its cause

@@ -2,7 +2,7 @@ package server_test
 
 import (
 	"fmt"
-	"io"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
@@ -19,7 +19,7 @@ func TestQueuedSend_Waiting_MemoryUnder40KiB(t *testing.T) {
 	model := newDirected()
 	option, queued := notifyQueued()
 	p := start(t, model, option)
-	const sessions, each = 10, conversation.QueuePlaces
+	const sessions, each = 14, conversation.QueuePlaces
 	ids := make([]string, sessions)
 	for i := range ids {
 		ids[i] = p.session()
@@ -33,28 +33,44 @@ func TestQueuedSend_Waiting_MemoryUnder40KiB(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return h + int64(m.StackInuse)
 	}
-	before := used()
-	body := fmt.Sprintf(`{"content":%q}`, strings.Repeat("A question of a hundred words. ", 20))
-	for _, id := range ids {
-		request := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: parley\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-			messages(id), adminKey, len(body), body)
-		for range each {
-			c, err := p.dialNet(t.Context(), "tcp", strings.TrimPrefix(p.url, "http://"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = c.Close() })
-			if _, err := io.WriteString(c, request); err != nil {
-				t.Fatal(err)
+	clients := make([]net.Conn, 0, sessions*each)
+	defer func() {
+		for _, c := range clients {
+			_ = c.Close()
+		}
+	}()
+	fill := func(sessions []string) {
+		for _, id := range sessions {
+			for range each {
+				clients = append(clients, p.sendRaw(id, strings.Repeat("A question of a hundred words. ", 20)))
 			}
 		}
+		for range len(sessions) * each {
+			within(t, "a send to be queued", queued)
+		}
 	}
-	for range sessions * each {
-		within(t, "a send to be queued", queued)
-	}
-	bytes := (used() - before) / (sessions * each)
+	const warm = 4
+	fill(ids[:warm]) // opens the connections to Redis
+	before := used()
+	fill(ids[warm:])
+	bytes := (used() - before) / (sessions - warm) / each
 	t.Logf("a waiting send takes %d bytes", bytes)
 	if bytes > memoryFactor*maxWaiting {
 		t.Errorf("a waiting send takes %d bytes, want at most %d", bytes, maxWaiting)
 	}
+}
+
+// sendRaw sends a message over a new connection, which it returns. It does not read the response.
+func (p *parley) sendRaw(session, text string) net.Conn {
+	p.t.Helper()
+	c, err := p.dialNet(p.t.Context(), "tcp", strings.TrimPrefix(p.url, "http://"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	body := fmt.Sprintf(`{"content":%q}`, text)
+	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: parley\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		messages(session), adminKey, len(body), body); err != nil {
+		p.t.Fatal(err)
+	}
+	return c
 }

@@ -67,8 +67,8 @@ func (h *Hub) Reply(topic, id string) *Reply {
 	return nil
 }
 
-// Clear shows Cleared to the viewers of a topic, and drops all messages with ids up to and including id from memory. Call
-// Clear after the store has removed these messages. A second call with the same id has no effect.
+// Clear shows the event Cleared to the viewers of a topic, and drops all messages with ids up to and including id from memory.
+// Call Clear after the store has removed these messages. A second call with the same id has no effect.
 func (h *Hub) Clear(topic, id string) {
 	if t := h.lookup(topic); t != nil {
 		t.clear(id)

@@ -4,8 +4,8 @@
 //
 // # The page
 //
-// There is no build step: the committed files in static are served unchanged, and the scripts are ES modules. Imports form no
-// cycle. Each file begins with a comment that describes its task.
+// There is no build step: the committed files in static are served unchanged, and the scripts are ES modules. There are no
+// import cycles. Each file begins with a comment that describes its task.
 //
 //	page.js            entry point; owns the client and the open session, and connects everything else
 //	├─ client.js       public API: REST calls and tickets
@@ -36,7 +36,7 @@
 //
 // # Security
 //
-// Replies, titles and errors are untrusted. Four rules prevent that the browser runs them as code. Tests check each rule.
+// Replies, titles and errors are untrusted. Four rules prevent the browser from running them as code. Tests check each rule.
 //
 //   - No markup from strings: no innerHTML, no DOMParser, no style or event attributes. Text becomes text nodes.
 //   - The content security policy requires Trusted Types and allows no Trusted Types policy. So the browser refuses markup from

@@ -59,7 +59,7 @@ func TestMarkdown_LongHostileText_LinearTime(t *testing.T) {
 func TestMarkdown_Links_OnlySafeAddresses(t *testing.T) {
 	b := openHarness(t)
 	for _, wrong := range report[[]json.RawMessage](b, `tests.links()`) {
-		t.Errorf("a link has another href than the second of [address, expected href]: %s", wrong)
+		t.Errorf("the href of a link is not the second text in [address, expected href]: %s", wrong)
 	}
 }
 

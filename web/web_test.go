@@ -97,7 +97,7 @@ func TestHandler_MatchingETag_NotModified(t *testing.T) {
 	}
 }
 
-func TestHandler_OtherMethods_NotAllowed(t *testing.T) {
+func TestHandler_NeitherGetNorHead_NotAllowed(t *testing.T) {
 	if w := get(t, "HEAD", "/"); w.Code != http.StatusOK || w.Body.Len() != 0 || w.Header().Get("Content-Length") == "" {
 		t.Errorf("HEAD: status %d, %d bytes, Content-Length %q", w.Code, w.Body.Len(), w.Header().Get("Content-Length"))
 	}
@@ -130,9 +130,9 @@ func TestHandler_UnknownPath_NotFound(t *testing.T) {
 	}
 }
 
-// TestPage_ObeysPolicy searches index.html for markup that the content security policy forbids, and for references to missing
-// files. It needs no browser.
-func TestPage_ObeysPolicy(t *testing.T) {
+// TestPage_HasNoMarkupThatPolicyForbids searches index.html for markup that the content security policy forbids, and for
+// references to missing files. It needs no browser.
+func TestPage_HasNoMarkupThatPolicyForbids(t *testing.T) {
 	document := get(t, "GET", "/").Body.String()
 	for what, pattern := range map[string]string{
 		"an inline script":        `(?i)<script(?:\s[^>]*)?>[^<]*\S[^<]*</script>`,

@@ -50,7 +50,7 @@ func write(path, version string) error {
 	return cyclonedx.NewBOMEncoder(os.Stdout, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
 }
 
-// component describes a module. Its hash is the one in go.sum, which covers all files of the module.
+// component describes a module. The hash is the module's hash in go.sum, which covers all files of the module.
 func component(module *debug.Module, kind cyclonedx.ComponentType) cyclonedx.Component {
 	purl := "pkg:golang/" + module.Path + "@" + module.Version
 	c := cyclonedx.Component{BOMRef: purl, Type: kind, Name: module.Path, Version: module.Version, PackageURL: purl}

@@ -17,7 +17,7 @@ func TestRandom_CharactersEquallyLikely(t *testing.T) {
 	}
 }
 
-func TestRandom_TextsHaveLengthAndDiffer(t *testing.T) {
+func TestRandom_EachText_HasLengthNAndDiffers(t *testing.T) {
 	seen := map[string]bool{}
 	for n := range 100 {
 		text := Random(n)

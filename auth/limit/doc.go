@@ -1,6 +1,6 @@
 // Package limit is the arithmetic of rate limits and quotas. It is pure: time is an argument, and counting does not lock,
-// block, read a clock or allocate. The values of this package are not safe for concurrent use. A store keeps [Counters]
-// for each owner, and uses them under its own lock.
+// block, read a clock or allocate. The values of this package are not safe for concurrent use. The embedded store keeps
+// [Counters] for each owner, and uses them under its own lock. The scripts of the Redis store do the same arithmetic.
 //
 // # The limits
 //

@@ -45,8 +45,7 @@ type Status struct {
 	Wait  int    // number of seconds until the request fits; 0 if it fits now
 }
 
-// Decision is the decision about a request: admitted or refused. It holds the figures for the response. Pass a Decision by
-// pointer: the withdrawal of a decision and of its copy would subtract the request twice.
+// Decision is the decision about a request: admitted or refused. It holds the figures for the response.
 type Decision struct {
 	Refused    Kind   // the limit that refuses the request; 0 if the request is admitted
 	Limit      int    // the value of X-RateLimit-Limit
@@ -103,7 +102,7 @@ func (d Decision) RefuseTokens(s Status) Decision {
 	return refused
 }
 
-// refuse makes d a refusal by the limit with the state s, if s has a wait.
+// refuse makes d a refusal by the limit of s, unless s.Wait is 0.
 func (d *Decision) refuse(s Status) {
 	if s.Wait > 0 {
 		d.Refused, d.RefusedLimit, d.RetryAfter = s.By, s.Limit, s.Wait

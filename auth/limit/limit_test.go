@@ -107,8 +107,8 @@ func TestAdmit_DecisionHasFiguresOfOneLimit(t *testing.T) {
 	}
 }
 
-// TestAdmit_RandomRequests_MatchReferenceLedger makes random requests. A refusal must count nothing. A withdrawal must undo
-// its request. After RetryAfter, and not earlier, a refused request must be admitted.
+// TestAdmit_RandomRequests_MatchReferenceLedger makes random requests. A refusal must count nothing. A refused request must be
+// admitted after RetryAfter, and not earlier.
 func TestAdmit_RandomRequests_MatchReferenceLedger(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		figures := TierLimits{

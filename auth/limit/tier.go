@@ -43,12 +43,12 @@ type TierLimits struct {
 	// FramesPerMinute limits the frames that clients send on WebSockets with one API key, 1 to MaxLimit. 0 means no limit. No
 	// tier has 0. A chat page sends 3 frames for a message (subscribe, send, cancel), and one for each 25 s without traffic:
 	// less than 20 a minute. The smallest default is 1,200, so that a socket can subscribe to its 1,000 sessions again after a
-	// reconnect. The tier pro allows more than 20 for each of its ActiveSessions, because the pages of all users of an account
-	// may share one key. The tier enterprise allows fewer: 10,000 a second, half of what a core can serve.
+	// reconnect. The tier pro allows more than 20 frames for each of its ActiveSessions, because the pages of all users of an
+	// account may share one key. The tier enterprise allows fewer: 10,000 a second, half of what a core can serve.
 	FramesPerMinute int
 
 	// The usage report of a calendar month (UTC) contains these figures. Parley enforces TokensPerMonth only if EnforceMonth is
-	// set. For the others, the operator decides what happens to a customer who exceeds them.
+	// set. Otherwise, the operator decides what happens to a customer who exceeds a figure.
 	RequestsPerMonth int64
 	TokensPerMonth   int64
 
@@ -201,9 +201,9 @@ func number[N int | int64](most int64, field func(*TierLimits) *N) func(*json.De
 }
 
 // ParseTiers returns the default tiers with the changes in overrides, the value of PARLEY_TIERS. overrides is a JSON object
-// such as {"pro":{"requestsPerMinute":600}}, with the fields in tierFields. Values must be whole numbers of at least 1. An
-// empty text changes nothing. An unknown or repeated name is an error: otherwise, nobody would notice a typing error. The
-// error names the field.
+// such as {"pro":{"requestsPerMinute":600}}, with the fields in tierFields. enforceMonth is true or false; all other values
+// are whole numbers of at least 1. An empty text changes nothing. An unknown or repeated name is an error: otherwise, nobody
+// would notice a typing error. The error names the field.
 func ParseTiers(overrides string) (Tiers, error) {
 	tiers := DefaultTiers()
 	if strings.TrimSpace(overrides) == "" {

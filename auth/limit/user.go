@@ -41,15 +41,15 @@ func (r *Request) userLimit() int {
 	return r.Limits.UserRequests()
 }
 
-// TurnTokens are the tokens that one turn has reserved. Copies of TurnTokens are settled like copies of a Reservation.
+// TurnTokens are the tokens that one turn has reserved. Settle only one copy of them: see [Window.Settle].
 type TurnTokens struct {
 	Owner Reservation
 	User  Reservation // zero if the tier does not limit the tokens of a user
 }
 
 // ReserveTokens reserves the tokens of a turn in the window of the owner. If the tier limits the tokens of a user, it also
-// reserves them in the window of u. If the tokens do not fit one of these windows, ReserveTokens reserves nothing and returns
-// the state of that window's limit. Its Wait is 0 if the tokens were reserved.
+// reserves them in the window of u. If the tokens do not fit one of these windows, ReserveTokens reserves nothing, and refused
+// is the state of that window's limit. If the tokens were reserved, refused is zero.
 func (c *Counters) ReserveTokens(now Second, limits TierLimits, u *User, tokens int) (r TurnTokens, refused Status) {
 	if most := limits.UserTokens(); most > 0 && u != nil {
 		var ok bool

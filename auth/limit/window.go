@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Second is a time in whole Unix seconds. The methods of this package replace a time before 1970 or after about the year
-// 36,800 by the nearest time in that range.
+// Second is a time in whole Unix seconds. The methods of this package replace a time before 1970 by 1970, and a time after
+// about the year 36,800 by that year.
 type Second int64
 
 // SecondOf returns the second that contains t.

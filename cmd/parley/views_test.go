@@ -15,35 +15,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
-
-	"parley/web/browsertest"
 )
-
-// TestPageViews tests how the page handles failures of the network and the key, a full context window, the rate limit, and
-// hostile content. It checks every view for accessibility.
-func TestPageViews(t *testing.T) {
-	t.Parallel()
-	browser := browsertest.Chromium(t)
-	for _, scenario := range []struct {
-		name string
-		play func(t *testing.T, browser context.Context)
-	}{
-		{"reply resumes when the browser is online again", viewOffline},
-		{"revoked key hides the conversation", viewKeyRevoked},
-		{"expired key hides the conversation", viewKeyExpired},
-		{"context overflow shows numbers and an action", viewOverflow},
-		{"hostile Markdown runs nothing", hostileReplies},
-		{"hostile titles, metadata and errors run nothing", hostileMetadata},
-		{"hostile session id requests no other resource", hostileAddress},
-		{"every view is accessible", everyView},
-		{"rate limit counts down and recovers", viewRateLimit},
-	} {
-		t.Run(scenario.name, func(t *testing.T) {
-			t.Parallel()
-			scenario.play(t, browser)
-		})
-	}
-}
 
 // networkConditions are the parameters of Network.emulateNetworkConditionsByRule. Chromium 148, the version in Debian, requires
 // Offline here. Later versions read Offline from each condition.
@@ -261,19 +233,26 @@ func (b *tab) settled() map[string]int {
 	}))`)
 }
 
+// hostileReplies tests the short and the long texts in parallel, each with a server and a tab, because together they take minutes
+// on a slow machine.
 func hostileReplies(t *testing.T, browser context.Context) {
 	const short = 50_000
-	model := newTextModel(t, 24)
-	p := serveIn(t, t.TempDir(), model.env()...)
-	b := openGuarded(t, browser, p, "/")
+	b := openGuarded(t, browser, serveIn(t, t.TempDir(), newTextModel(t, 24).env()...), "/")
 	b.loadHostile()
 	var texts []string
 	if err := json.Unmarshal([]byte(eval[string](b, `JSON.stringify(hostile.texts().map(([, text]) => text))`)), &texts); err != nil || len(texts) < 60 {
 		t.Fatalf("read %d hostile texts, want at least 60: %v", len(texts), err)
 	}
-	long := slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return len(text) < short })
-	for _, texts := range [][]string{slices.DeleteFunc(texts, func(text string) bool { return text == "" || len(text) >= short }), long} {
-		b.checkHostileReplies(p, model, texts)
+	for name, other := range map[string]func(text string) bool{
+		"short": func(text string) bool { return text == "" || len(text) >= short },
+		"long":  func(text string) bool { return len(text) < short },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			model := newTextModel(t, 24)
+			p := serveIn(t, t.TempDir(), model.env()...)
+			openGuarded(t, browser, p, "/").checkHostileReplies(p, model, slices.DeleteFunc(slices.Clone(texts), other))
+		})
 	}
 }
 

@@ -257,8 +257,9 @@ func TestEmbeddings_EmbedderRecovers_MissingOnesMade(t *testing.T) {
 	})
 }
 
-// The embedder refuses every call with the word password. The newest exchange is then embedded alone.
-func TestEmbeddings_RefusedTogether_NewestEmbedded(t *testing.T) {
+// The embedder refuses a batch of texts if one of them contains the word password. The job must then embed the newest
+// exchange in a call of its own.
+func TestEmbeddings_BatchRefused_NewestEmbeddedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTalks(t)
 		x.embedder.setHook(func(_ context.Context, texts []string) error {

@@ -76,9 +76,9 @@ func (s *Summaries) Cancel(sessionID string) { s.worker.Cancel(sessionID) }
 // Drain lets the running jobs end until ctx is done, then cancels them. It returns when no job is running.
 func (s *Summaries) Drain(ctx context.Context) { s.worker.Drain(ctx) }
 
-// BeforeReply summarises the messages that the plan of f would drop, and plans again. A turn calls it before it calls
-// the model. It waits until a timeout (ownTimeout, otherTimeout) or until ctx is done. It returns the reason why the
-// summary still lacks messages; "" if the summary lacks none.
+// BeforeReply summarises the messages that the plan of f would drop, and plans again. A turn calls BeforeReply before it
+// calls the model. BeforeReply waits at most until a timeout (ownTimeout, otherTimeout) or until ctx is done. It returns
+// the reason why the summary still lacks messages; "" if the summary lacks none.
 func (s *Summaries) BeforeReply(ctx context.Context, owner conversation.Owner, f *prompt.Fit) conversation.SummaryFault {
 	fault := conversation.SummaryFault("")
 	for started := false; f.Overdue() && !started; {

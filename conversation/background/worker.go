@@ -51,7 +51,7 @@ func (w *Worker[R]) Join(session string, run func(context.Context) R) (job *Job[
 
 // Enqueue starts a job that calls run. If the session has a running job, run waits until that job ends, and replaces a
 // function that waits already. Enqueue returns false if run will not be called: too many jobs are running, or a drain
-// has begun. After true, a cancel, a drain or a newer function may still drop a run that waits.
+// has begun. Even if Enqueue returns true, a cancel, a drain or a newer function may drop a run that still waits.
 func (w *Worker[R]) Enqueue(session string, run func(context.Context) R) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -40,7 +40,7 @@ func (f *Follower) carryOut(ctx context.Context, x *session, do actions, turn Tu
 	return nil
 }
 
-// end stops following a session that is gone. It shows viewers how: stream.Deleted or stream.Expired.
+// end stops following a session that is gone, and shows viewers the event how: stream.Deleted or stream.Expired.
 func (f *Follower) end(x *session, how stream.EventKind) {
 	f.options.Gone(x.id)
 	f.options.Hub.Remove(x.id, how)

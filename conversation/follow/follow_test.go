@@ -192,7 +192,8 @@ func TestFollow_ClearedOrGone_BothNodesShow(t *testing.T) {
 			session := a.NewSession()
 			here, there := a.Watch(session, nil), b.Watch(session, nil)
 			if name == "expired" {
-				time.Sleep(conversation.Lifetime - 10*time.Second) // later than the model timeout before the expiry, so that the model does not stall first
+				// The reply begins shortly before the expiry, so that the model's timeout does not come first.
+				time.Sleep(conversation.Lifetime - 10*time.Second)
 			}
 			a.Begun(session, "hello")
 			c := model.Next(t)
@@ -248,7 +249,7 @@ func TestFollow_LastViewerCloses_TopicClosed(t *testing.T) {
 	})
 }
 
-func TestView_ExactPositions_CheckPositionRefusesOthers(t *testing.T) {
+func TestView_AnyPosition_BeginsThereOrErrNoPosition(t *testing.T) {
 	model := conversationtest.NewDirected()
 	n := conversationtest.Start(t, model)
 	session := n.NewSession()

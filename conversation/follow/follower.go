@@ -182,8 +182,8 @@ func (f *Follower) noteSummary(sessionID string, summary conversation.Summary) (
 	}
 }
 
-// Run polls the followed sessions until ctx is done. It returns at once if Options.Nodes is nil,
-// that is, if other nodes cannot share the store.
+// Run polls the followed sessions until ctx is done. If Options.Nodes is nil, other nodes cannot share the store, and Run
+// returns at once.
 func (f *Follower) Run(ctx context.Context) {
 	if f.options.Nodes == nil {
 		return

@@ -305,7 +305,7 @@ func TestFit_AnySession_ReportExactAndPromptFits(t *testing.T) {
 	})
 }
 
-// In TestHistoryOnly_PriorityFromIndex, the messages of the history have no metadata, as those that a store returns.
+// In TestHistoryOnly_PriorityFromIndex, the messages of the history have no metadata, like those that a store returns.
 func TestHistoryOnly_PriorityFromIndex(t *testing.T) {
 	s := newSession(100, conversation.Priority)
 	for _, metadata := range []string{`{"priority":9}`, `{"priority":"high"}`, ""} {

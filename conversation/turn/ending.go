@@ -148,6 +148,9 @@ func (t *Turn) result() (conversation.Message, error) {
 
 // wait implements Sent.Wait for a turn of this node.
 func (t *Turn) wait(ctx context.Context) (conversation.Message, error) {
+	if t.Over() { // checked first: even if ctx has ended too, the stored ending counts
+		return t.result()
+	}
 	select {
 	case <-t.done:
 		return t.result()
@@ -155,7 +158,7 @@ func (t *Turn) wait(ctx context.Context) (conversation.Message, error) {
 	case <-ctx.Done():
 		return conversation.Message{}, ctx.Err()
 	}
-	for patience := t.turns.options.endTimeout(); patience > 0; patience = t.patience() {
+	for patience := t.patience(); patience > 0; patience = t.patience() {
 		timer := time.NewTimer(patience)
 		defer timer.Stop()
 		select {
@@ -165,6 +168,9 @@ func (t *Turn) wait(ctx context.Context) (conversation.Message, error) {
 		case <-ctx.Done():
 			return conversation.Message{}, ctx.Err()
 		}
+	}
+	if t.Over() { // in the last moment
+		return t.result()
 	}
 	return conversation.Message{}, conversation.ErrEndingNotStored
 }

@@ -20,6 +20,7 @@
 //
 // Buckets outlive their sessions and are kept for 400 days ([RetentionHours]): a year, and the same month of the year
 // before. A [Series] has one entry for each hour, day, week (from Monday) or month, by the UTC calendar, including
-// empty entries. The billing period is the calendar month ([Month]). The limits of a billing period are reported, not
-// enforced, so percentages may exceed 100. The store enforces the limits of [Owned].
+// empty entries. The billing period is the calendar month ([Month]). Its limits are only reported, so percentages may
+// exceed 100. There is one exception: the store enforces the limit of tokens if the tier sets enforceMonth. The store
+// always enforces the limits of [Owned].
 package usage

@@ -62,9 +62,9 @@ func (h Histogram) Count() (n int64) {
 	return n
 }
 
-// Percentile returns the p-th percentile in milliseconds, for p from 1 to 100: the smallest counted duration that at
-// least p percent of the durations do not exceed. The result is exact below 16 ms, and off by less than 1/16 up to 70
-// minutes. ok is false if the histogram is empty.
+// Percentile returns the p-th percentile in milliseconds, for p from 1 to 100. It is the smallest counted duration d for
+// which at least p percent of the durations are at most d. The result is exact below 16 ms, and off by less than 1/16 up
+// to 70 minutes. ok is false if the histogram is empty.
 func (h Histogram) Percentile(p int) (milliseconds int64, ok bool) {
 	total := h.Count()
 	if total == 0 {

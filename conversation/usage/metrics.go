@@ -7,7 +7,7 @@ type Metrics struct {
 	Sessions struct {
 		Total           int64   `json:"total"`           // created in the period
 		Active          int64   `json:"active"`          // created in the period and still existing
-		AverageDuration float64 `json:"averageDuration"` // seconds from createdAt to lastActivity, over Total
+		AverageDuration float64 `json:"averageDuration"` // mean time from createdAt to lastActivity, in seconds
 	} `json:"sessions"`
 	Messages struct {
 		Total             int64   `json:"total"` // system messages included
@@ -136,7 +136,8 @@ func Month(h Hour) (from, to Hour) {
 // Limits are the limits with which Report compares an owner's usage.
 type Limits struct {
 	Requests, Tokens int64 // in a calendar month
-	Owned                  // at the same time
+	EnforcedTokens   int64 // Tokens if the store enforces this limit, otherwise 0
+	Owned                  // the most that the owner may have at one time
 }
 
 // Owned holds the numbers of things that an owner has now.
@@ -155,12 +156,14 @@ type Report struct {
 	Quotas   Quotas       `json:"quotas"`
 }
 
-// Quotas compares the numbers in Owned with the quotas that the store enforces.
+// Quotas compares usage with the quotas that the store enforces. TokensPerMonth is nil if the store does not enforce it.
 type Quotas struct {
 	Keys           Quota `json:"keys"`
 	ActiveSessions Quota `json:"activeSessions"`
 	StoredBytes    Quota `json:"storedBytes"`
 	Sockets        Quota `json:"sockets"`
+
+	TokensPerMonth *Quota `json:"tokensPerMonth,omitempty"`
 }
 
 // Quota compares usage with a limit. Percentage is 0 if Limit is 0.
@@ -185,7 +188,7 @@ func ReportOf(hours []Hourly, owned Owned, limits Limits) Report {
 		requests += b.Requests
 		tokens += b.PromptTokens + b.CompletionTokens
 	}
-	return Report{
+	report := Report{
 		Requests: quota(requests, limits.Requests),
 		Tokens:   quota(tokens, limits.Tokens),
 		Sessions: SessionQuota(quota(owned.Sessions, limits.Sessions)),
@@ -196,6 +199,11 @@ func ReportOf(hours []Hourly, owned Owned, limits Limits) Report {
 			Sockets:        quota(owned.Sockets, limits.Sockets),
 		},
 	}
+	if limits.EnforcedTokens > 0 {
+		enforced := quota(tokens, limits.EnforcedTokens)
+		report.Quotas.TokensPerMonth = &enforced
+	}
+	return report
 }
 
 func quota(used, limit int64) Quota { return Quota{used, limit, average(100*used, limit)} }

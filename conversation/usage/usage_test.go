@@ -33,7 +33,7 @@ func TestHourOf_RoundsDown_HourAfterRoundsUp(t *testing.T) {
 	}
 }
 
-// The test gives each field another count. All must return the fields in order, each with its count.
+// The test gives each field a different count. All must return the fields in order, each with its count.
 func TestBucket_AddFieldThenAll_SameCounts(t *testing.T) {
 	var b Bucket
 	for f := range 2 * endField {
@@ -187,7 +187,7 @@ func TestMetricsOf_NoHours_Zero(t *testing.T) {
 	}
 	want := Report{Requests: Quota{Limit: 10}, Tokens: Quota{Limit: 20}, Sessions: SessionQuota{Limit: 30}}
 	want.Quotas = Quotas{Keys: Quota{Limit: 50}, ActiveSessions: Quota{Limit: 30}, StoredBytes: Quota{Limit: 40}, Sockets: Quota{Limit: 60}}
-	if diff := cmp.Diff(want, ReportOf(nil, Owned{}, Limits{10, 20, Owned{30, 40, 50, 60}})); diff != "" {
+	if diff := cmp.Diff(want, ReportOf(nil, Owned{}, Limits{10, 20, 0, Owned{30, 40, 50, 60}})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -216,6 +216,10 @@ func TestReportOf_UsageAndLimits_Percentages(t *testing.T) {
 	}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+	enforced := ReportOf(hours, Owned{}, Limits{EnforcedTokens: 4600}).Quotas.TokensPerMonth
+	if enforced == nil || *enforced != (Quota{1150, 4600, 25}) {
+		t.Errorf("if tokensPerMonth is enforced, its quota is %+v", enforced)
 	}
 	if got := ReportOf(nil, Owned{}, Limits{}); got != (Report{}) {
 		t.Errorf("without hours or limits: %+v", got)

@@ -29,7 +29,7 @@
 //
 // With every policy, a summary covers the messages of the session from the first to [Summary.Last]. It is sent as a
 // system message, after the system messages at the beginning of the session. It takes at most a quarter of the budget and
-// 1,024 tokens ([SummaryLimit]). Messages that are neither sent nor in the summary are dropped.
+// 1,024 tokens ([SummaryLimit]). A message that is sent neither word for word nor in the summary is dropped.
 //
 // A summary needs a call to the model. The call is made after a reply that left the window over 80 % full
 // ([PlanSummary]). So the next turn need not wait for the call. fifo then summarises the oldest messages until the

@@ -310,8 +310,8 @@ func (p *planner) leading() int {
 	return n
 }
 
-// tallyEarlier counts the messages before History. The summary covers the oldest of these. Their number is the Count of
-// the summary minus the number of messages in History that the summary covers.
+// tallyEarlier counts the messages before History. The summary covers the oldest of these messages. The number of covered
+// messages before History is the Count of the summary minus the number of covered messages in History.
 func (p *planner) tallyEarlier() {
 	summarised := min(p.Earlier, max(p.Summary.Count-p.summarised(), 0))
 	p.EarlierUnsummarised = summarised < p.Earlier && p.EarlierTokens > 0

@@ -224,7 +224,7 @@ func recall(policies []column, exchanges []recordedExchange, fraction int, size 
 			in.MaxTokens++
 		}
 		if size.summary {
-			in.Summary = Summary{Tokens: SummaryLimit(in.MaxTokens), Last: "0"} // covers only messages before the history
+			in.Summary = Summary{Tokens: SummaryLimit(in.MaxTokens), Last: "0"} // the summary covers no message of the history
 		}
 		for i, x := range talk {
 			if x.question == "" {

@@ -80,7 +80,7 @@ func (v Vector) length() float32 { return math.Float32frombits(binary.LittleEndi
 func dot(a, b []byte) int32 {
 	var s0, s1, s2, s3 int32
 	for len(a) >= 8 && len(b) >= 8 {
-		x, y := (*[8]byte)(a), (*[8]byte)(b) // so the compiler checks no more bounds
+		x, y := (*[8]byte)(a), (*[8]byte)(b) // so the compiler omits further bounds checks
 		s0 += int32(int8(x[0]))*int32(int8(y[0])) + int32(int8(x[4]))*int32(int8(y[4]))
 		s1 += int32(int8(x[1]))*int32(int8(y[1])) + int32(int8(x[5]))*int32(int8(y[5]))
 		s2 += int32(int8(x[2]))*int32(int8(y[2])) + int32(int8(x[6]))*int32(int8(y[6]))

@@ -5,7 +5,9 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -38,11 +40,8 @@ func TestUnavailable_EachPlaceThatMakes503_HasCause(t *testing.T) {
 	if len(wraps) < 6 || len(rows) < len(wraps) {
 		t.Errorf("the test found the errors %q and the rows %q, so it reads the code wrongly", wraps, rows)
 	}
-	files := 0
-	eachFile(t, func(path string, positions *token.FileSet, file *ast.File) {
-		files++
-		switch {
-		case path == "conversation/errors.go", path == "server/api/unavailable.go":
+	files := eachFile(t, func(path string, positions *token.FileSet, file *ast.File) {
+		if path == "conversation/errors.go" || path == "server/api/unavailable.go" {
 			return
 		}
 		asked := make(map[ast.Node]bool) // the arguments of errors.Is
@@ -79,10 +78,13 @@ var knowsStatus = map[string]bool{
 	"server/metrics.go": true, "server/respond.go": true, "server/socket/reader.go": true, "stream/client/event.go": true,
 }
 
-// eachFile calls do with each Go file of the repository that is no test. path is relative to the repository.
-func eachFile(t *testing.T, do func(path string, positions *token.FileSet, file *ast.File)) {
+// root is the folder of the repository.
+var root = filepath.Join("..", "..")
+
+// eachFile calls do with each Go file of the repository that is no test and may make a 503. path is relative to the repository. It
+// returns the number of all Go files that are no tests.
+func eachFile(t *testing.T, do func(path string, positions *token.FileSet, file *ast.File)) (files int) {
 	t.Helper()
-	root := filepath.Join("..", "..")
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -97,38 +99,49 @@ func eachFile(t *testing.T, do func(path string, positions *token.FileSet, file 
 		if err != nil || strings.Contains(name, "test/") { // packages of test helpers, for example conversationtest
 			return err
 		}
-		positions := token.NewFileSet()
-		file, err := parser.ParseFile(positions, path, nil, parser.SkipObjectResolution)
-		if err != nil {
+		files++
+		text, err := os.ReadFile(path)
+		if err != nil || !mayMake503.Match(text) {
 			return err
 		}
-		do(filepath.ToSlash(name), positions, file)
+		do(parse(t, name))
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return files
+}
+
+// mayMake503 matches the text of a file that may make a 503.
+var mayMake503 = regexp.MustCompile(`ErrUnavailable|StatusServiceUnavailable|\b503\b`)
+
+// parse parses a Go file. name is relative to the repository.
+func parse(t *testing.T, name string) (path string, positions *token.FileSet, file *ast.File) {
+	t.Helper()
+	positions = token.NewFileSet()
+	file, err := parser.ParseFile(positions, filepath.Join(root, name), nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.ToSlash(name), positions, file
 }
 
 // wrapping returns the names of the errors in package conversation that wrap ErrUnavailable.
 func wrapping(t *testing.T) (names []string) {
 	t.Helper()
-	eachFile(t, func(path string, _ *token.FileSet, file *ast.File) {
-		if path != "conversation/errors.go" {
-			return
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			spec, ok := n.(*ast.ValueSpec)
-			if !ok || len(spec.Values) != 1 {
-				return true
-			}
-			if call, ok := spec.Values[0].(*ast.CallExpr); ok && len(call.Args) > 1 {
-				if wrapped, ok := call.Args[1].(*ast.Ident); ok && wrapped.Name == "ErrUnavailable" {
-					names = append(names, spec.Names[0].Name)
-				}
-			}
+	_, _, file := parse(t, "conversation/errors.go")
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Values) != 1 {
 			return true
-		})
+		}
+		if call, ok := spec.Values[0].(*ast.CallExpr); ok && len(call.Args) > 1 {
+			if wrapped, ok := call.Args[1].(*ast.Ident); ok && wrapped.Name == "ErrUnavailable" {
+				names = append(names, spec.Names[0].Name)
+			}
+		}
+		return true
 	})
 	return names
 }
@@ -136,16 +149,12 @@ func wrapping(t *testing.T) (names []string) {
 // rowsOfTable returns the names of the errors of package conversation in the table unavailable.
 func rowsOfTable(t *testing.T) (names []string) {
 	t.Helper()
-	eachFile(t, func(path string, _ *token.FileSet, file *ast.File) {
-		if path != "server/api/unavailable.go" {
-			return
+	_, _, file := parse(t, "server/api/unavailable.go")
+	ast.Inspect(file, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok && isSelector(s, "conversation", s.Sel.Name) {
+			names = append(names, s.Sel.Name)
 		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			if s, ok := n.(*ast.SelectorExpr); ok && isSelector(s, "conversation", s.Sel.Name) {
-				names = append(names, s.Sel.Name)
-			}
-			return true
-		})
+		return true
 	})
 	return names
 }

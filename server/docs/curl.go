@@ -7,8 +7,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// This file generates the curl commands of the reference from openapi.yaml alone. In the path, a command has shell variables
-// for the ids. It has the examples of the required parameters. An operation has one command for each example of its body.
+// This file generates the curl commands of the reference from openapi.yaml alone. A command contains shell variables for the
+// ids in the path, and examples for the other required parameters. An operation has one command for each example of its body.
 
 // command is a shell command. Name is the name of the body's example, or of the shell variable that the command sets. It is ""
 // if the operation has no body.

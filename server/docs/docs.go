@@ -47,7 +47,8 @@ func (d *Docs) Find(path string) (http.Handler, error) {
 	return nil, nil
 }
 
-// page returns a function that renders a page on its first call. The handler serves it with the headers of web.Guard.
+// page returns a function that renders a page on its first call, and returns a handler for the page. The handler sets the
+// headers of web.Guard.
 func page(render func() ([]byte, error)) func() (http.Handler, error) {
 	return sync.OnceValues(func() (http.Handler, error) {
 		html, err := render()

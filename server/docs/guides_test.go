@@ -127,14 +127,14 @@ func TestGuides_ContentsListMatchesHeadings(t *testing.T) {
 }
 
 // README is an overview that can be read in a few minutes. Longer text belongs in a guide.
-func TestReadme_IsShort(t *testing.T) {
+func TestReadme_HasAtMost150Lines(t *testing.T) {
 	if lines := strings.Count(texts(t)[readme], "\n"); lines > 150 {
 		t.Errorf("README has %d lines, at most 150 are allowed", lines)
 	}
 }
 
-// Readers have to read a sentence of more than 35 words twice.
-func TestProse_SentencesAreShort(t *testing.T) {
+// A reader must read a sentence twice if it has more than 35 words.
+func TestProse_Sentences_HaveAtMost35Words(t *testing.T) {
 	const most = 35
 	mark := regexp.MustCompile(`<!-- .*? -->`)
 	for file, text := range texts(t) {

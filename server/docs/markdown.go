@@ -163,9 +163,9 @@ func (p *pageRenderer) code(w util.BufWriter, source []byte, node ast.Node, ente
 	return ast.WalkSkipChildren, nil
 }
 
-// cell renders a cell of a table. Cells in the table's head, and codes that a row explains, become <th>. In tables of more
-// than two columns, a cell of the body that is not the first of its row has its column's heading in data-label. On a phone,
-// each cell is a line of its own, and the style sheet shows that heading.
+// cell renders a cell of a table. Cells in the table's head, and codes that a row explains, become <th>. In a table of more
+// than two columns, each body cell after the first of its row gets an attribute data-label with the heading of its column. On
+// a phone, each cell is a line of its own, and the style sheet shows that heading.
 func (p *pageRenderer) cell(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	row := node.Parent()
 	id, explains := row.AttributeString("id")

@@ -12,7 +12,7 @@ const (
 	hasContext
 	hasError
 	hasWindow     // the rest of the context: InSummary, Skipped, Summarised, SummaryFault; it precedes the error
-	hasSimilarity // Similarity of the context; this part follows the error, because it is newer
+	hasSimilarity // Similarity of the context; this newer part follows the error
 )
 
 // AppendMessage appends the record of m to b and returns the extended slice. The record lacks ID, SessionID, CreatedAt and Terms.

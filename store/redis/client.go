@@ -205,7 +205,7 @@ func fault(err error) error {
 		return nil
 	case errors.Is(err, context.Canceled):
 		return err // the caller cancelled
-	case strings.HasPrefix(err.Error(), "redis: all sentinels"): // the error's text quotes the Sentinels
+	case strings.HasPrefix(err.Error(), "redis: all sentinels"): // its text is dropped, because it quotes the Sentinels
 		return unavailable(errors.New("redis: no Sentinel names the master"))
 	case errors.As(err, &redisError):
 		for _, prefix := range unavailableErrors {

@@ -38,8 +38,7 @@ func luaFiles(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// TestScripts_Composed_NoMistakes checks the composed text of each script with mistakesIn.
-func TestScripts_Composed_NoMistakes(t *testing.T) {
+func TestScripts_ComposedText_MistakesInFindsNone(t *testing.T) {
 	t.Parallel()
 	for _, sc := range allScripts {
 		t.Run(fmt.Sprint(sc.name, " ", sc.is), func(t *testing.T) {

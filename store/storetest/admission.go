@@ -70,7 +70,7 @@ func (s *subject) admit(t *testing.T, p auth.Principal, f limit.TierLimits) limi
 	return d
 }
 
-// refused checks that err is an *auth.LimitError and that the limit by caused it. It returns the decision in err.
+// refused checks that err is an *auth.LimitError for the limit by. It returns the decision in err.
 func refused(t *testing.T, what string, err error, by limit.Kind) limit.Decision {
 	t.Helper()
 	refusal, ok := errors.AsType[*auth.LimitError](err)

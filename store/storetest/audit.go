@@ -22,7 +22,7 @@ func auditTests() []test {
 	}
 }
 
-// auditPages returns all audit entries of an owner, in pages that have no more than the given number of entries.
+// auditPages reads all audit entries of an owner, and returns them in pages. limit is the AuditQuery.Limit of each page.
 func (s *subject) auditPages(t *testing.T, owner auth.Owner, limit int) (pages [][]auth.AuditEntry) {
 	t.Helper()
 	query := auth.AuditQuery{Limit: limit}

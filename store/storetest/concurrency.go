@@ -18,7 +18,7 @@ func concurrencyTests() []test {
 		{"only one of ten concurrent endings is stored", racingEnds},
 		{"only one of 20 concurrent sends with Reject begins", racingBegins},
 		{"reads during writes never see half a turn", readsBesideWrites},
-		{"ended context has no effect", contextOver},
+		{"call with a cancelled context has no effect", contextOver},
 	}
 }
 

@@ -18,12 +18,12 @@ func contextTests() []test {
 		{"history of a context lacks metadata", contextLacksMetadata},
 		{"history of a context is bounded in bytes", contextBounded},
 		{"live reply has its journalled text", contextOfLive},
-		{"live reply makes a priority context have an index", indexOfLive},
+		{"priority context with a live reply has an index", indexOfLive},
 		{"index is returned only if a policy must choose", indexWhereNeeded},
 		{"indexed message has all fields", indexedMessage},
 		{"index has the newest messages up to the limit", indexLimit},
 		{"vectors of replies are stored", vectorsOfReplies},
-		{"vectors are ignored except for semantic replies", vectorsOfNothing},
+		{"vectors without an ended semantic reply are ignored", vectorsOfNothing},
 		{"MessagesByID keeps the order of the ids", messagesByID},
 		{"another owner's session is not found", contextOfOthers},
 	}
@@ -88,8 +88,8 @@ func contextLacksMetadata(t *testing.T, s *subject) {
 	}
 }
 
-// contextBounded reads contexts whose messages all fit the window, and have 10 MiB. With the metadata of the 8 newest questions,
-// the history exceeds conversation.HistoryBytes.
+// contextBounded reads the context of a session with ten questions. Each question has 1 MiB of metadata, and all messages fit
+// the window. The 8 newest questions exceed conversation.HistoryBytes, so the history must begin with the oldest of these.
 func contextBounded(t *testing.T, s *subject) {
 	asked := plain()
 	asked.Context = conversation.ContextConfig{MaxTokens: 1_000_000, CompressionEnabled: true, RetentionPolicy: conversation.FIFO}
@@ -107,7 +107,8 @@ func contextBounded(t *testing.T, s *subject) {
 	same(t, "the history of BeginTurn", ids(s.begin(t, turn()).History), want)
 }
 
-// indexOfLive reads a context whose history fits. But its live reply may fill the window, and the priorities are in the index.
+// indexOfLive reads the context of a session with a live reply. The history fits the window now, but the reply may fill the
+// window later. So a priority context must have an index, because only the index has the priorities.
 func indexOfLive(t *testing.T, s *subject) {
 	for policy, want := range map[conversation.RetentionPolicy]int{conversation.FIFO: 0, conversation.Priority: 3, conversation.Semantic: 0} {
 		session := s.create(t, choosing(policy))

@@ -13,7 +13,7 @@ func idempotencyTests() []test {
 		{"repeated create returns the first session", createAgain},
 		{"repeated send returns the first turn", beginAgain},
 		{"ten concurrent repeats begin one turn", beginTenTimes},
-		{"waiting repeat is woken when the first begins", wokenRepeat},
+		{"waiting repeat is woken when the first send begins", wokenRepeat},
 		{"idempotency key of a different request is refused", conflict},
 		{"refused request can be sent again", refusalForgotten},
 		{"idempotency keys are per owner", keyOfOwner},

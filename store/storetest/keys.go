@@ -85,7 +85,7 @@ func (s *subject) wantNoKey(t *testing.T, what string, hash auth.Hash) {
 	wantError(t, "KeyByHash of "+what, err, auth.ErrInvalidToken)
 }
 
-// keyPages returns all pages of an owner's keys. A page must have no more than the given number of keys.
+// keyPages returns all pages of an owner's keys. limit is the KeyQuery.Limit of each page; no page may have more keys.
 func (s *subject) keyPages(t *testing.T, owner auth.Owner, limit int) (pages [][]auth.Key) {
 	t.Helper()
 	query := auth.KeyQuery{Limit: limit}
@@ -273,7 +273,7 @@ func keyQuota(t *testing.T, s *subject) {
 	_, err = s.createWithin(3, test)
 	must(t, err, "CreateKey in the other mode")
 	must(t, s.keys.RevokeKey(s.ctx, s.keyOwner(), keys[1].ID, auth.CLI), "RevokeKey")
-	_, err = s.createWithin(3, extra) // the refused key has left nothing
+	_, err = s.createWithin(3, extra) // the refusal has stored nothing
 	must(t, err, "CreateKey after a revocation")
 	_, err = s.createWithin(3, s.newKey())
 	wantQuotaError(t, err, full)

@@ -21,7 +21,7 @@ import (
 func quotaTests() []test {
 	return []test{
 		{"free tier creates 100 of 194 sessions", sessionQuota},
-		{"ten concurrent creates make three sessions", racingSessions},
+		{"ten concurrent creates fill a quota of 3 sessions", racingSessions},
 		{"replay ignores a full quota, and a delete makes room", sessionQuotaFrees},
 		{"message and session over storedBytes are refused", bytesQuota},
 		{"reply may exceed storedBytes", replyOverQuota},
@@ -29,7 +29,7 @@ func quotaTests() []test {
 		{"clear and delete lower storedBytes", bytesGivenBack},
 		{"random operations count the bytes exactly", bytesRecounted},
 		{"usage has the figures of all quotas", usageOfQuotas},
-		{"context with embeddings takes tokens a minute", contextTakesTokens},
+		{"context with embeddings counts tokens a minute", contextTakesTokens},
 	}
 }
 
@@ -104,7 +104,7 @@ func sessionQuotaFrees(t *testing.T, s *subject) {
 	wantQuotaError(t, err, full)
 	_, err = s.store.DeleteSession(s.ctx, s.owner, second.ID)
 	must(t, err, "DeleteSession")
-	made, err := s.createIn(two, refused) // the refused request has left nothing
+	made, err := s.createIn(two, refused) // the refusal has stored nothing
 	must(t, err, "CreateSession after a delete")
 	same(t, "whether the create is a replay", made.Replayed, false)
 	_, err = s.createIn(two, plain())

@@ -60,7 +60,8 @@ func (s *subject) use(t *testing.T, userID string, want limit.UserUse) {
 	same(t, "the requests and tokens that count for the user", used, want)
 }
 
-// admitWithoutUserLimits makes requests and a turn of one user if the tier does not limit users to less than the account.
+// admitWithoutUserLimits makes a request and a turn of one user. The tier does not limit users to less than the account, so
+// nothing may count for the user.
 func admitWithoutUserLimits(t *testing.T, s *subject) {
 	p := s.key(t)
 	session := s.create(t, plain())
@@ -76,7 +77,8 @@ func admitWithoutUserLimits(t *testing.T, s *subject) {
 	}
 }
 
-// beginByUser makes one user reserve their tokens, and checks that they are settled when the turn ends.
+// beginByUser makes one user reserve all tokens of a minute, so the user's next turn must be refused. When the first turn has
+// ended, only the tokens that it used may count, even if its session was deleted.
 func beginByUser(t *testing.T, s *subject) {
 	p := s.key(t)
 	first, other := s.create(t, small()), s.create(t, small())
@@ -114,7 +116,8 @@ func beginByUser(t *testing.T, s *subject) {
 	must(t, err, "BeginTurn after the turn of a deleted session was settled")
 }
 
-// leaseFrames takes leases of frames for two keys.
+// leaseFrames takes leases of WebSocket frames for two keys. A lease must not exceed what is left of its key's limit. Frames
+// that are given back must be free again, and another key's frames must not count.
 func leaseFrames(t *testing.T, s *subject) {
 	owner := auth.Owner{Account: s.owner.Account, Mode: string(s.owner.Mode)}
 	lease := func(key string, want int, back limit.Reservation) limit.FrameLease {
@@ -140,7 +143,8 @@ func leaseFrames(t *testing.T, s *subject) {
 	same(t, "frames of a lease after some were given back", lease("key_1", 6, first.Taken).Taken.Tokens, 5)
 }
 
-// enforceMonth makes an owner use up the tokens of the month.
+// enforceMonth makes an owner use up the tokens of the month. The next turn must be refused, unless the limit is not enforced
+// or is raised.
 func enforceMonth(t *testing.T, s *subject) {
 	p := s.key(t)
 	session := s.create(t, plain())

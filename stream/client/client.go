@@ -19,8 +19,8 @@ type Options struct {
 	// Key is an API key. A client without a key needs Ticket, and only Send, Watch and Cancel work.
 	Key string
 	// Ticket returns a ticket for one handshake; nil means that handshakes use Key. If Ticket returns an [Error] with
-	// status 401 or 403, the call of the client ends. After any other error, the client may call Ticket again. Several
-	// goroutines may call Ticket at the same time.
+	// status 401 or 403, the Send, Watch or Cancel that needed the ticket ends with that error. After any other error, the
+	// client may call Ticket again. Several goroutines may call Ticket at the same time.
 	Ticket func(ctx context.Context) (string, error)
 	// HTTPClient makes requests and handshakes; nil means a new HTTP client with its own connections.
 	HTTPClient *http.Client
@@ -87,9 +87,9 @@ func (c *Client) Send(ctx context.Context, sessionID string, m NewMessage) iter.
 	}
 }
 
-// Watch iterates over the events of a session. It begins after the cursor after. If after is "", it begins with the next
-// event. Most events, the newest page of the history, and the responses to Get Session and Get Message contain a cursor. An
-// iteration that begins after a cursor misses no later text, and yields no text twice.
+// Watch iterates over the events of a session. after is the cursor after which the iteration begins. If after is "", the
+// iteration begins with the next event. Most events, the newest page of the history, and the responses to Get Session and
+// Get Message contain a cursor. An iteration that begins after a cursor misses no later text, and yields no text twice.
 //
 // The iteration ends after [Deleted] and [Expired]. It ends with an error if the server refuses the subscription, if five
 // attempts fail at the beginning, if ctx ended, or if the client was closed. After a lost connection, the iteration

@@ -357,7 +357,7 @@ func TestWatch_KeyRevoked_NotRetried(t *testing.T) {
 	}
 }
 
-func TestError_LimitNamedOrNumber_Decoded(t *testing.T) {
+func TestError_LimitIsNameOrNumber_Decoded(t *testing.T) {
 	for body, want := range map[string]client.Error{
 		`{"code":"rate_limit_exceeded","message":"m","limit":"requestsPerMinute","retryAfter":7}`: {
 			Code: "rate_limit_exceeded", Message: "m", Status: 429, RateLimit: "requestsPerMinute", RetryAfter: 7 * time.Second,

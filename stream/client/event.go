@@ -75,8 +75,8 @@ type Error struct {
 	Field   string // the invalid field of a validation_error
 
 	RetryAfter               time.Duration // set for rate_limit_exceeded and service_unavailable
-	RateLimit                string        // set for rate_limit_exceeded: which limit, for example requestsPerMinute
-	Quota                    string        // set for quota_exceeded: which quota, for example keys
+	RateLimit                string        // set for rate_limit_exceeded: the name of the limit, for example requestsPerMinute
+	Quota                    string        // set for quota_exceeded: the name of the quota, for example keys
 	QuotaUsed, QuotaLimit    int64         // set for quota_exceeded
 	CurrentTokens, MaxTokens int           // set for context_overflow
 	RequiredScope            string        // set for insufficient_scope

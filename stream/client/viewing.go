@@ -238,7 +238,8 @@ func (v *viewing) again(err error) (wait time.Duration, again bool) {
 	return max(e.RetryAfter, spread), v.begun || e.Status >= http.StatusInternalServerError && attemptsLeft
 }
 
-// failure converts an error of an iteration to the error that the caller gets. If ctx has ended, that is the cause of ctx.
+// failure converts an error of an iteration to the error that the caller gets. If ctx has ended, failure returns the cause
+// of ctx.
 func failure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -249,7 +250,7 @@ func failure(ctx context.Context, err error) error {
 	return err
 }
 
-// pause waits for that duration and returns true. If ctx ends first, it returns false.
+// pause waits for the duration wait and returns true. If ctx ends first, pause returns false.
 func pause(ctx context.Context, wait time.Duration) bool {
 	if ctx.Err() != nil {
 		return false

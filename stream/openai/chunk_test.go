@@ -209,6 +209,8 @@ func TestShape_SecondEvent_SameResultAsScanChunk(t *testing.T) {
 	}
 }
 
+// FuzzShape changes an event, and scans the original event and the changed event with one shape. The result for the changed
+// event must equal the result of scanChunk.
 func FuzzShape(f *testing.F) {
 	for _, seed := range seeds {
 		f.Add(seed, len(seed)/2, 0, "x")

@@ -48,6 +48,7 @@ func TestParseCursor_Malformed_Refused(t *testing.T) {
 	}
 }
 
+// FuzzParseCursor parses random texts. If ParseCursor accepts a text, Cursor must encode the position to the same text.
 func FuzzParseCursor(f *testing.F) {
 	f.Add(Cursor("session_a", stream.Position{ID: "msg_1", Offset: 14}))
 	f.Add(Cursor("session_a", stream.After("msg_1")))

@@ -40,9 +40,9 @@ var shared struct {
 	closing []context.CancelFunc // guarded by mu; functions that stop Chromium
 }
 
-// Run runs the tests of m, stops Chromium if it was started, and returns the exit code. A TestMain that uses
-// goleak.VerifyTestMain passes it a value with a Run method that calls this function. So goleak looks for leaks after Chromium
-// has stopped.
+// Run runs the tests of m, stops Chromium if it was started, and returns the exit code. If a TestMain uses
+// goleak.VerifyTestMain, it must pass goleak a value whose Run method calls this function. So goleak looks for leaks after
+// Chromium has stopped.
 func Run(m *testing.M) (code int) {
 	defer func() {
 		shared.mu.Lock()

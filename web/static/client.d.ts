@@ -91,7 +91,7 @@ export interface Usage {
 
 export type Granularity = "hour" | "day" | "week" | "month";
 
-/** Activity in a period. firstToken is in milliseconds, or null if there was no reply. averageDuration is in seconds. */
+/** Activity in a period. firstToken is in milliseconds, or null if no reply had text. averageDuration is in seconds. */
 export interface Figures {
   sessions: { total: number; active: number; averageDuration: number };
   messages: { total: number; averagePerSession: number; userMessages: number; assistantMessages: number };
@@ -198,7 +198,8 @@ export class Client {
   history(sessionId: string, query?: { limit?: number; cursor?: string; order?: "asc" | "desc" }): Promise<Page<Message>>;
   message(sessionId: string, messageId: string): Promise<Message>;
   clear(sessionId: string): Promise<{ cleared: number; sessionId: string }>;
-  /** Returns the prompt that a message would produce. Calls no model and changes nothing, but counts as a request. */
+  /** Returns the prompt that a message would produce. Changes nothing, and calls no model except the embedding model of a
+   * semantic session. Counts as a request. */
   preview(sessionId: string, content: string, options?: { role?: "user" | "system" }): Promise<ContextPreview>;
 
   /** usage() and metrics() need the scope `read:analytics`. */

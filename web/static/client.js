@@ -142,8 +142,8 @@ export class Client {
     return this.#rest("DELETE", `/sessions/${part(sessionId)}/messages`);
   }
 
-  /** Returns the prompt that a message would produce, with reasons. Calls no model and changes nothing. Throws
-   * `context_overflow` if sending the message would. */
+  /** Returns the prompt that a message would produce, with reasons. Changes nothing, and calls no model except the embedding
+   * model of a semantic session. Throws `context_overflow` if sending the message would. */
   preview(sessionId, content, { role } = {}) {
     return this.#rest("POST", `/sessions/${part(sessionId)}/context`, { content, role });
   }

@@ -11,7 +11,7 @@ export function element(tag, properties = {}, ...children) {
   return made;
 }
 
-/** Copies text to the clipboard and resolves with whether it succeeded. */
+/** Copies text to the clipboard. Resolves with true if that succeeded, else with false. */
 export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);

@@ -100,7 +100,7 @@ function idle() {
   return new Promise((resolve) => (globalThis.requestIdleCallback ?? setTimeout)(resolve, { timeout: 1000 }));
 }
 
-/** Waits until the user has selected nothing in the code, because replacing the nodes would remove the selection. */
+/** Waits until nothing in the code is selected, because replacing the nodes would remove the user's selection. */
 async function unselected(code) {
   while (isSelected(code)) await new Promise((resolve) => document.addEventListener("selectionchange", resolve, { once: true }));
 }

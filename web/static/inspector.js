@@ -38,7 +38,7 @@ export class Inspector {
   #before = 0; // number of deltas at the last tick
   #rate = 0; // number of deltas in the last second
 
-  /** drawer is an empty element, button opens and closes it, page is as in tools.js. */
+  /** drawer is an empty element. button opens and closes the drawer. page is the object that tools.js describes. */
   constructor(drawer, button, page) {
     this.#drawer = drawer;
     this.#button = button;

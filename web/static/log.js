@@ -109,7 +109,7 @@ export class Log {
     this.#scheduler.add(article);
   }
 
-  /** Shows a message that is being sent. Returns a function that removes it. */
+  /** Shows a message that is being sent. Returns a function that removes the message from the log. */
   pending(content) {
     const article = new Article({ role: "user", content, status: "pending" });
     article.note.textContent = "Sending…";

@@ -15,7 +15,7 @@ import { languageOf } from "./languages.js";
 import * as smd from "./lib/streaming-markdown/smd.min.js";
 
 const MAX_DEPTH = 20; // nested elements, below the parser's limit of 24
-const MAX_PENDING = 2048; // characters that the parser holds back; the longest address has as many
+const MAX_PENDING = 2048; // characters that the parser holds back: enough for an address of MAX_ADDRESS
 const MAX_ADDRESS = 2048; // characters of a link: longer ones are not useful, and some servers reject them
 const MAX_INDENT = 200; // columns; further leading blanks are dropped, because no list nests that deep
 
@@ -57,7 +57,7 @@ const makers = {
 };
 
 const isLink = new Set([smd.LINK, smd.IMAGE]);
-const isStructure = new Set([smd.LIST_UNORDERED, smd.LIST_ORDERED, smd.TABLE, smd.TABLE_ROW]); // contain only isPart
+const isStructure = new Set([smd.LIST_UNORDERED, smd.LIST_ORDERED, smd.TABLE, smd.TABLE_ROW]); // contain only elements of isPart
 const isPart = new Set([smd.LIST_ITEM, smd.TABLE_ROW, smd.TABLE_CELL]);
 const isProse = new Set([
   smd.PARAGRAPH, smd.HEADING_1, smd.HEADING_2, smd.HEADING_3, smd.HEADING_4, smd.HEADING_5, smd.HEADING_6, smd.LIST_ITEM,
@@ -126,7 +126,7 @@ export class Markdown {
 
   // ---- Workarounds for the parser
 
-  /** Called with each character before the parser. Returns true if the parser must not get the character. */
+  /** Gets each character before the parser does. Returns true if the parser must not get the character. */
   #preprocess(character) {
     const p = this.#parser;
     if (p.pending.length > MAX_PENDING || p.len > MAX_DEPTH) this.#release();
@@ -147,8 +147,8 @@ export class Markdown {
     return false;
   }
 
-  /** Ends an address or an inline formula with its line. Otherwise, without a closing mark, it would take the rest of the
-   * reply. */
+  /** Ends an address or an inline formula at the end of its line. Otherwise, an address or formula without a closing mark would
+   * take the rest of the reply. */
   #endLine(p) {
     if (this.#inAddress()) this.#release();
     else if (p.token === smd.EQUATION_INLINE) {
@@ -262,8 +262,8 @@ export class Markdown {
     parent.setAttribute("data-caret", "");
   }
 
-  /** Returns the parent for a new element. If a list or table cannot contain the element, that is a paragraph after the list or
-   * table. */
+  /** Returns the parent for a new element. If a list or table cannot contain the element, the parent is a paragraph after the
+   * list or table. */
   #parentOf(token) {
     const outer = this.#open.at(-1);
     if (!outer) return this.#root;
@@ -277,8 +277,8 @@ export class Markdown {
     return this.#loose;
   }
 
-  /** The parser holds back the last character. If that is plain text, shows it now, so that the reader sees each delta in
-   * full. */
+  /** Shows the last character now if it is plain text, although the parser still holds it back. So the reader sees each delta
+   * in full. */
   #showEarly() {
     const { token, pending } = this.#parser;
     if (this.#early !== "" || !isProse.has(token) || !ORDINARY.test(pending)) return;

@@ -48,7 +48,7 @@ function update() {
 narrow.addEventListener("change", update);
 update();
 
-/** Asks a question in a dialog, and runs action if the user confirms. The dialog is closed by then, so action may move the focus. */
+/** Asks a question in a dialog, and runs action if the user confirms. The dialog closes first, so action may move the focus. */
 export function ask(question, yes, action) {
   const dialog = document.getElementById("confirm");
   dialog.querySelector("p").textContent = question;

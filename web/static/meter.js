@@ -93,9 +93,11 @@ export class Meter {
     if (this.#menu.open) this.#open();
   }
 
-  /** Shows a compressed event: older messages were summarised after the newest reply. */
-  summarised({ tokensBefore, tokensAfter }) {
-    if (this.#report) this.#write(reading(this.#report).text, `summarised: ${number(tokensBefore)} → ${number(tokensAfter)} tokens`, false);
+  /** Shows a compressed event, and returns what happened to the older messages, as a participle with the number of tokens. */
+  shortened({ tokensBefore, tokensAfter }) {
+    const text = tokensAfter ? `summarised: ${number(tokensBefore)} → ${number(tokensAfter)} tokens` : `left out: ${number(tokensBefore)} tokens`;
+    if (this.#report) this.#write(reading(this.#report).text, text, false);
+    return text;
   }
 
   /** Shows a context_overflow error: a message needed more tokens than the window has. */

@@ -216,8 +216,7 @@ function show(event) {
       meter.show(null);
       return say("History cleared.");
     case "compressed":
-      meter.summarised(event);
-      return say(`Older messages were summarised: ${event.tokensBefore} → ${event.tokensAfter} tokens.`);
+      return say(`Older messages were ${meter.shortened(event)}.`);
     default:
       showSession(null);
       say(event.type === "deleted" ? "Session deleted." : "Session expired: sessions last 24 hours.");
@@ -461,7 +460,8 @@ function listen() {
   setInterval(showAbout, EXPIRY_MS);
 }
 
-// If "Open in new tab" opened this tab, opener only made the browser copy sessionStorage. This tab must not control that tab.
+// "Open in new tab" sets opener, so that the browser copies sessionStorage into the new tab. The new tab then drops opener,
+// because it must not control the old tab.
 opener = null;
 takeKeyFromAddress();
 listen();

@@ -109,7 +109,8 @@ export class Sessions {
   // ---- Requests
 
   /** Runs one request at a time. Of the requests that arrive meanwhile, only one runs afterwards: the last with showError, else
-   * the first. showError: the user asked, or the list is empty. Other errors are not shown. */
+   * the first. showError is true if the user asked for the request, or if the list is empty. The errors of other requests are
+   * not shown. */
   async #load(request, showError) {
     const client = this.#client;
     if (!client) return;

@@ -27,7 +27,7 @@ export class FailureSimulator {
   #state;
   #buttons = new Map(); // id → button
 
-  /** menu is a details element; page is as in tools.js. */
+  /** menu is a details element. page is the object that tools.js describes. */
   constructor(menu, page) {
     this.#menu = menu;
     this.#page = page;

@@ -16,7 +16,7 @@ export function snippetsOf(entry, base) {
 }
 
 // A call is { method, path, body }, with path relative to base. If the clients make this call with their method send, watch or
-// cancel, the call also has a field with the name of the method and with its arguments.
+// cancel, the call has another field. The name of the field is the name of that method, and its value holds the arguments.
 
 function restCall({ method, path, data }, base) {
   const prefix = new URL(base).pathname;

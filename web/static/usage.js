@@ -144,7 +144,8 @@ export class UsageDialog {
       row.toggleAttribute("data-over", used > limit);
       return row;
     });
-    const about = `Tier ${usage.tier}, ${billingPeriodOf(usage.billingPeriod)}. The limits of requests and tokens are not enforced.`;
+    const free = usage.quotas.tokensPerMonth ? "limit of requests is" : "limits of requests and tokens are";
+    const about = `Tier ${usage.tier}, ${billingPeriodOf(usage.billingPeriod)}. The ${free} not enforced.`;
     this.#used.replaceChildren(element("p", {}, about), ...meters);
   }
 

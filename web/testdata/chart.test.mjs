@@ -49,7 +49,7 @@ test("axis values are round and cover the highest bar", () => {
   }
 });
 
-test("texts describe the chart and a bar", () => {
+test("summaryOf describes the chart, sentenceOf describes a bar", () => {
   assert.equal(summaryOf(measures.messages, metrics), "Messages: 7 user, 7 assistant, 1 system in total; most at 14:00: 11.");
   assert.equal(summaryOf(measures.firstToken, metrics), "Time to first token: median 120 ms, 95th percentile 240 ms in total; most at 14:00: 240 ms.");
   const nothing = { ...metrics, series: metrics.series.map((entry) => ({ ...entry, sessions: { total: 0 } })) };
@@ -67,7 +67,7 @@ test("labels are UTC times and short numbers", () => {
   assert.deepEqual([0, 9999, 12_345, 3_400_000].map(short), ["0", "9,999", "12.3K", "3.4M"]);
 });
 
-test("a period ends with the current unit", () => {
+test("a period ends with the current hour or day", () => {
   const now = Date.parse("2026-11-21T17:45:00Z");
   assert.deepEqual(queryOf("day", now), { startDate: "2026-11-20T18:00:00.000Z", endDate: "2026-11-21T18:00:00.000Z", granularity: "hour" });
   assert.deepEqual(queryOf("week", now), { startDate: "2026-11-15T00:00:00.000Z", endDate: "2026-11-22T00:00:00.000Z", granularity: "day" });

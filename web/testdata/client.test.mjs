@@ -502,7 +502,7 @@ test("preview is a REST call and opens no socket", async () => {
   assert.equal(server.sockets.length, 0);
 });
 
-test("usage and metrics send their query", async () => {
+test("metrics sends the period as its query, usage sends no query", async () => {
   server.answers["GET /analytics/usage"] = { status: 200, body: { tier: "pro" } };
   server.answers["GET /analytics/metrics"] = { status: 200, body: { series: [] } };
   assert.equal((await connect().usage()).tier, "pro");

@@ -183,8 +183,8 @@ const task = () => new Promise((resolve) => {
 });
 
 Object.assign(globalThis.tests, {
-  /** Streams a reply of count tokens as fast as possible, ten per task. Returns { ms, longest: the longest task in ms, writes
-   * }. */
+  /** Streams a reply of count tokens as fast as possible, ten per task. Returns { ms: the whole time, longest: the longest task
+   * in ms, writes: the number of times that the page was written }. */
   async tokens(count) {
     const content = sample(count * 4.5);
     const log = newLog();
@@ -221,8 +221,8 @@ Object.assign(globalThis.tests, {
     return JSON.stringify({ ms, longest: Math.max(0, ...longTasks), atEnd: scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 2 });
   },
 
-  /** Ends a streamed reply with the streamed text, with a longer text, and with another text. Only another text may remove
-   * nodes. */
+  /** Ends streamed replies in three ways: with the streamed text, with a longer text, and with another text. Only the third may
+   * remove nodes. */
   async ends() {
     const wrong = [];
     const streamed = "Some *text*, and `more` of it\n\n- one\n- two";

@@ -174,7 +174,7 @@ const ALLOWED = {
   pre: ["role", "tabindex", "aria-label"], s: [], span: ["class", "role", "tabindex", "aria-label"], strong: [], table: [], tbody: [], td: [], th: ["scope"], thead: [], tr: [], ul: [],
 };
 
-/** Returns the elements and attributes below an element that rendering must never create. */
+/** Returns the forbidden elements and attributes inside an element. Rendering must create none of them. */
 export function violations(element) {
   const found = [];
   for (const node of element.querySelectorAll("*")) {
