@@ -274,18 +274,18 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 		return err
 	}
 	err := s.journal.write(batch)
-	if err == nil {
+	switch {
+	case err == nil:
 		s.health.clear(unjournalled)
-		err = s.journal.keepRoom() // the text is stored, so this error is no error of the caller
-		if err != nil {
-			_ = s.health.set(full, err)
-		}
-		return nil
-	}
-	if noSpace(err) {
+	case noSpace(err):
 		return s.health.set(full, err)
+	default:
+		return s.health.set(unjournalled, err)
 	}
-	return s.health.set(unjournalled, err)
+	if err := s.journal.keepRoom(); err != nil { // this text is stored; the store refuses new sends
+		_ = s.health.set(full, err)
+	}
+	return nil
 }
 
 // orphansAtOnce is the maximum number of turns that EndOrphans ends in one transaction. This limits the memory for the texts of

@@ -10,7 +10,7 @@ import (
 )
 
 // watchInterval is the time between two checks of the store's files and faults. A fault is noticed, and its end too, within 5 s.
-// A check takes some 5 µs while the store has no fault.
+// A check takes some 10 µs while the store has no fault.
 const watchInterval = 2 * time.Second
 
 // watch checks the store until it is closed.
