@@ -50,7 +50,7 @@ type Nodes interface {
 	// Follow subscribes this node to a session's wake-ups for FollowLease, and then returns the session.
 	Follow(ctx context.Context, owner Owner, sessionID string) (Session, error)
 	// Poll returns the current state of each followed session, in the same order, and follows these sessions for
-	// another FollowLease.
+	// another FollowLease. If the store cannot reach only some of the sessions, their updates have an Err.
 	Poll(ctx context.Context, followed []Followed) ([]Update, error)
 	// StopReply returns a message. If the message is a live reply, StopReply also tells the reply's node to stop the
 	// reply.
@@ -76,6 +76,8 @@ type Followed struct {
 
 // Update describes the current state of a followed session.
 type Update struct {
+	// Err is the reason why the store could not poll this session; nil if it could. If Err is set, no other field is.
+	Err error
 	// Gone means that the session no longer exists. Then only At is set: the time of the poll, by the store's clock. If
 	// At is the session's expiry time or later, the session has expired; otherwise it was deleted.
 	Gone    bool

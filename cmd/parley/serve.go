@@ -248,7 +248,9 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 	go func() { failed <- web.Serve(handler.Connections.Listener(listener)) }()
 	select {
 	case err := <-failed:
-		service.Drain(ctx)
+		limit, cancel := context.WithTimeout(ctx, time.Duration(c.DrainTimeout))
+		defer cancel()
+		service.Drain(limit)
 		return fmt.Errorf("serving: %w", err)
 	case <-ctx.Done():
 		stop()

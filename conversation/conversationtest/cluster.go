@@ -50,7 +50,8 @@ func (c *Cluster) Start(model stream.Model, options ...Option) *Node {
 
 // Fail makes an operation return err from now on; nil makes it work again. The operations are "Join", "Follow", "Poll",
 // "ResumeTurn", "Message", "Messages", "EndOrphans" and "BeginTurn". A failing BeginTurn or Join still takes effect;
-// only its response is lost. The other operations fail without an effect.
+// only its response is lost. The other operations fail without an effect. With "Poll ID", only the session with that id
+// cannot be polled.
 func (c *Cluster) Fail(operation string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,6 +144,10 @@ func (m *member) Poll(ctx context.Context, followed []conversation.Followed) ([]
 	}
 	updates := make([]conversation.Update, len(followed))
 	for i, f := range followed {
+		if err := m.cluster.failure("Poll " + f.SessionID); err != nil {
+			updates[i].Err = err
+			continue
+		}
 		c, err := m.Store.Context(ctx, f.Owner, f.SessionID, 0)
 		if errors.Is(err, conversation.ErrSessionNotFound) {
 			updates[i] = conversation.Update{Gone: true, At: conversation.TimeOf(time.Now())}

@@ -107,6 +107,31 @@ func TestFollow_PollFails_Retried(t *testing.T) {
 	}
 }
 
+// TestFollow_OneSessionCannotBePolled_OthersFollowed simulates a Redis Cluster in which the master of one account is down.
+func TestFollow_OneSessionCannotBePolled_OthersFollowed(t *testing.T) {
+	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
+		sessions := []string{a.NewSession(), a.NewSession()}
+		var viewers []*conversationtest.Viewer
+		var calls []*conversationtest.Call
+		for _, session := range sessions {
+			viewers = append(viewers, b.Watch(session, nil))
+			a.Begun(session, "hello")
+			calls = append(calls, model.Next(t))
+		}
+		cluster.Fail("Poll "+sessions[0], errors.New("planted"))
+		for _, c := range calls {
+			c.Write("text")
+			c.End()
+		}
+		viewers[1].Until(stream.Ended)
+		if event, ok := viewers[0].Poll(); ok && event.Kind == stream.Ended {
+			t.Errorf("the viewer of the session that cannot be polled is shown %+v", event)
+		}
+		cluster.Fail("Poll "+sessions[0], nil)
+		viewers[0].Until(stream.Ended)
+	})
+}
+
 func TestFollow_StoreReconnects_AllSessionsPolled(t *testing.T) {
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		cluster.LoseWakeUps()

@@ -307,7 +307,11 @@ func (f *Follower) poll(ctx context.Context, due []*session) {
 		return
 	}
 	for i, x := range due {
-		if failed := f.update(ctx, x, &updates[i]); failed != nil {
+		failed := updates[i].Err
+		if failed == nil {
+			failed = f.update(ctx, x, &updates[i])
+		}
+		if failed != nil {
 			f.retries[x.id], err = struct{}{}, failed
 		}
 	}

@@ -1,13 +1,13 @@
 package redis
 
 import (
-	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	neturl "net/url"
+	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -17,8 +17,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
-
-	"parley/conversation"
 )
 
 const (
@@ -57,6 +55,18 @@ type target struct {
 	*redis.UniversalOptions
 	waitReplicas int
 	timeout      time.Duration // longest duration of a call
+}
+
+// client returns a client for the servers of the URL.
+func (t *target) client() redis.UniversalClient {
+	if !t.IsClusterMode {
+		return redis.NewUniversalClient(t.UniversalOptions)
+	}
+	options := t.Cluster()
+	// With these policies, the client would send COMMAND before its first command, and wait up to 5 s for the response even if the
+	// call has a shorter timeout.
+	options.DisableRoutingPolicies = true
+	return redis.NewClusterClient(options)
 }
 
 // setTimeout sets the longest duration of a call, and of each step of a call.
@@ -110,7 +120,7 @@ func parseURL(url string) (*target, error) {
 		o.SentinelPassword = query.Get("sentinelPassword")
 		query.Del("sentinelPassword")
 	}
-	if o.waitReplicas, err = parseReplicas(query.Get("waitReplicas"), topology == "cluster"); err != nil {
+	if o.waitReplicas, err = parseReplicas(query.Get("waitReplicas")); err != nil {
 		return nil, err
 	}
 	query.Del("waitReplicas")
@@ -120,13 +130,35 @@ func parseURL(url string) (*target, error) {
 	}
 	o.setTimeout(timeout)
 	query.Del("timeout")
+	if query.Has("caFile") {
+		if err := trustOnly(o.TLSConfig, query.Get("caFile")); err != nil {
+			return nil, err
+		}
+		query.Del("caFile")
+	}
 	if len(query) > 0 {
-		return nil, errors.New("redis: the query of the store's URL has an unknown parameter; use timeout, waitReplicas or, with Sentinels, sentinelPassword")
+		return nil, errors.New("redis: the query of the store's URL has an unknown parameter; use timeout, waitReplicas, with rediss caFile, with Sentinels sentinelPassword")
 	}
 	if o.Addrs, err = parseHosts(authority, defaultPort); err != nil {
 		return nil, err
 	}
 	return o, parsePath(o.UniversalOptions, topology, path)
+}
+
+// trustOnly makes config trust the certificates in a PEM file, and no others.
+func trustOnly(config *tls.Config, file string) error {
+	if config == nil {
+		return errors.New("redis: caFile in the store's URL needs TLS: use rediss instead of redis")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("redis: caFile in the store's URL: %w", err)
+	}
+	config.RootCAs = x509.NewCertPool()
+	if !config.RootCAs.AppendCertsFromPEM(text) {
+		return fmt.Errorf("redis: caFile in the store's URL: %s contains no certificate in PEM format", file)
+	}
+	return nil
 }
 
 func parseUser(o *redis.UniversalOptions, text string) error {
@@ -186,40 +218,4 @@ func parsePath(o *redis.UniversalOptions, topology, path string) error {
 	}
 	o.DB = n
 	return nil
-}
-
-// unavailableErrors lists prefixes of errors. A server returns these errors if it cannot execute a command now.
-var unavailableErrors = []string{
-	"LOADING ", "READONLY ", "MASTERDOWN ", "CLUSTERDOWN ", "OOM ", "MISCONF ", "NOREPLICAS ", "TRYAGAIN ", "BUSY ",
-	"MOVED ", "ASK ", "NOAUTH ", "WRONGPASS ", "NOPERM ", "ERR max number of clients",
-}
-
-// fault converts an error of the go-redis client. The result wraps conversation.ErrUnavailable if a later attempt may succeed.
-// fault returns context.Canceled unchanged. It also returns a server's other errors unchanged: they are caused by a bug in Parley
-// or by malformed data. No error contains an argument of the call.
-func fault(err error) error {
-	var network net.Error
-	var redisError redis.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, context.Canceled):
-		return err // the caller cancelled
-	case strings.HasPrefix(err.Error(), "redis: all sentinels"): // its text is dropped, because it quotes the Sentinels
-		return unavailable(errors.New("redis: no Sentinel names the master"))
-	case errors.As(err, &redisError):
-		for _, prefix := range unavailableErrors {
-			if strings.HasPrefix(err.Error(), prefix) {
-				return unavailable(errors.New("redis: the server replied " + strings.TrimSpace(prefix)))
-			}
-		}
-		return err
-	case errors.Is(err, redis.ErrPoolTimeout): // too many calls at once, or Redis does not respond
-		return fmt.Errorf("%w: %w", conversation.ErrStoreBusy, err)
-	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrClosed):
-		return unavailable(err)
-	}
-	// The client has other errors too, for example "cluster has no nodes".
-	return unavailable(errors.New("redis: the server cannot be reached"))
 }

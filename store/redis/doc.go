@@ -75,6 +75,17 @@
 // A send that waits in a session's queue tries again every second, and is woken when the session is granted to it. A waiter that
 // has not tried for 5 s is dropped, and a grant that is not used within 5 s goes to the next waiter.
 //
+// # Topology of a Cluster
+//
+// A master of a Cluster redirects a client if another master serves the slot. But a dead master redirects nobody, and the
+// go-redis client then asks for the topology only each minute. So the store asks every second (topology.go), and commands reach a
+// promoted replica at most 3 s after its promotion. The connection of the inbox breaks with its server, and the node connects to
+// another one. Pub/sub is not sharded: every server of the Cluster gets every wake-up.
+//
+// While a slot moves to another master, each of its keys is on one of two masters. A script would fail at the first key that the
+// other master has, and leave its earlier writes. So each script names a key that never exists (Store.guarded). Then both masters
+// refuse the script until the slot has moved, and the operation returns conversation.ErrUnavailable.
+//
 // # Durability
 //
 // Durability depends on how Redis is configured. A crash loses the writes that the append-only file has not synchronised

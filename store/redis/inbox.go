@@ -31,9 +31,11 @@ type inbox struct {
 	connection *redis.PubSub // guarded by mu; nil while there is no connection
 	heard      time.Time     // guarded by mu; when the server last sent a message or a reply to a ping
 	known      bool          // guarded by mu; whether subscribed is closed
+	failed     error         // guarded by mu; why the last connection was lost; nil if none was
 }
 
-// await waits until Redis has confirmed the first subscription.
+// await waits until Redis has confirmed the first subscription. If that takes too long, it returns the error of the last
+// connection.
 func (in *inbox) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, in.store.timeout)
 	defer cancel()
@@ -41,14 +43,22 @@ func (in *inbox) await(ctx context.Context) error {
 	case <-in.subscribed:
 		return nil
 	case <-ctx.Done():
-		return fault(ctx.Err())
 	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.failed != nil {
+		return fault(in.failed)
+	}
+	return fault(ctx.Err())
 }
 
 // run receives wake-ups until ctx is done. It connects again whenever the connection is lost.
 func (in *inbox) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		in.receive(ctx)
+		err := in.receive(ctx)
+		in.mu.Lock()
+		in.failed = err
+		in.mu.Unlock()
 		select {
 		case <-ctx.Done():
 		case <-time.After(inboxRetry):
@@ -56,21 +66,21 @@ func (in *inbox) run(ctx context.Context) {
 	}
 }
 
-// receive opens a connection, and receives wake-ups until the connection is lost or ctx is done.
-func (in *inbox) receive(ctx context.Context) {
+// receive opens a connection, and receives wake-ups until the connection is lost or ctx is done. It returns the reason.
+func (in *inbox) receive(ctx context.Context) error {
 	connection := in.store.db.Subscribe(ctx)
 	disconnect := sync.OnceFunc(func() { _ = connection.Close() })
 	defer disconnect()
 	defer context.AfterFunc(ctx, disconnect)() // Receive ignores the context while it reads
 	in.setConnection(connection)
 	defer in.setConnection(nil)
-	if connection.Subscribe(ctx, inboxChannel(in.store.node)) != nil {
-		return
+	if err := connection.Subscribe(ctx, inboxChannel(in.store.node)); err != nil {
+		return err
 	}
 	for {
 		message, err := connection.Receive(ctx)
 		if err != nil {
-			return
+			return err
 		}
 		in.mu.Lock()
 		in.heard = time.Now()

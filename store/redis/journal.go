@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -111,9 +112,7 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 	}
 	s.journal.mu.Unlock()
 	err := s.writeChecked(ctx, checks, checked, now)
-	if err == nil {
-		err = s.write(ctx, writes, wakeUps)
-	}
+	err = cmp.Or(err, s.write(ctx, writes, wakeUps)) // even after an error, because other servers of a Cluster may work
 	if err != nil {
 		s.journal.doubt()
 	}
@@ -153,17 +152,13 @@ func (s *Store) write(ctx context.Context, writes []redis.Cmder, wakeUps map[str
 	for _, write := range writes {
 		_ = pipe.Process(ctx, write) // only queues the command
 	}
+	var failed error
 	if s.clustered && len(writes) > 0 {
-		if _, err := pipe.Exec(ctx); err != nil {
-			return fault(err)
-		}
+		_, failed = pipe.Exec(ctx)
 	}
 	for node, sessions := range wakeUps {
 		pipe.Publish(ctx, inboxChannel(node), sessions)
 	}
-	if pipe.Len() == 0 {
-		return nil
-	}
 	_, err := pipe.Exec(ctx)
-	return fault(err)
+	return fault(cmp.Or(failed, err))
 }

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -133,15 +134,15 @@ func (s *Store) reclaim(ctx context.Context, count func(text string) int) (int, 
 	}
 	ended := 0
 	for chunk := range slices.Chunk(s.turns.over(members, time.Now()), orphansAtOnce) {
-		n, err := s.endOrphans(ctx, orphansOf(s.node, chunk), count)
-		if ended += n; err != nil {
-			return ended, err
+		n, errChunk := s.endOrphans(ctx, orphansOf(s.node, chunk), count)
+		if ended, err = ended+n, errors.Join(err, errChunk); errChunk != nil {
+			continue // a server of a Cluster may be down
 		}
 		for _, member := range chunk {
 			s.turns.notBegun(member)
 		}
 	}
-	return ended, s.removeStale(ctx)
+	return ended, errors.Join(err, s.removeStale(ctx))
 }
 
 // removeStale removes all stale members from the set in Redis. Afterwards the set is empty if this node has no live turn.

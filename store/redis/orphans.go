@@ -56,7 +56,8 @@ func (s *Store) EndOrphans(ctx context.Context, count func(text string) int) (in
 	return ended, err
 }
 
-// endOrphansOf ends the turns of a dead node, and removes the node from the list of nodes.
+// endOrphansOf ends the turns of a dead node, and removes the node from the list of nodes. If it cannot end some turns, because a
+// server of a Cluster is down, it ends the others, and the node stays in the list.
 func (s *Store) endOrphansOf(ctx context.Context, node string, count func(text string) int) (int, error) {
 	members, err := s.liveMembers(ctx, node)
 	if err != nil {
@@ -64,15 +65,15 @@ func (s *Store) endOrphansOf(ctx context.Context, node string, count func(text s
 	}
 	ended := 0
 	for chunk := range slices.Chunk(members, orphansAtOnce) {
-		n, err := s.endOrphans(ctx, orphansOf(node, chunk), count)
-		if ended += n; err != nil {
-			return ended, err
+		n, errChunk := s.endOrphans(ctx, orphansOf(node, chunk), count)
+		if errChunk == nil {
+			errChunk = s.removeLive(ctx, node, chunk)
 		}
-		if err := s.removeLive(ctx, node, chunk); err != nil {
-			return ended, err
-		}
+		ended, err = ended+n, errors.Join(err, errChunk)
 	}
-	_, err = s.removeNode(ctx, node)
+	if err == nil {
+		_, err = s.removeNode(ctx, node)
+	}
 	return ended, err
 }
 

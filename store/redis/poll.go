@@ -10,8 +10,8 @@ import (
 
 var pollScript = newScript("poll", idempotent)
 
-// Poll implements conversation.Nodes, in one round trip to each server. It renews this node's lease of a session if the last
-// renewal was at least followAgain ago.
+// Poll implements conversation.Nodes, in one round trip to each server. While one server of a Cluster is down, Poll still returns
+// the sessions on the others. It renews this node's lease of a session if the last renewal was at least followAgain ago.
 func (s *Store) Poll(ctx context.Context, followed []conversation.Followed) ([]conversation.Update, error) {
 	now := time.Now()
 	calls, due := make([]call, len(followed)), make([]bool, len(followed))
@@ -29,18 +29,23 @@ func (s *Store) Poll(ctx context.Context, followed []conversation.Followed) ([]c
 		return nil, nil
 	}
 	replies, errs := s.runAll(ctx, calls)
-	updates := make([]conversation.Update, len(followed))
+	updates, failed := make([]conversation.Update, len(followed)), 0
 	for i, reply := range replies {
-		if errs[i] != nil {
-			return nil, errs[i]
+		err := errs[i]
+		if err == nil {
+			updates[i], err = s.readUpdate(&followed[i], reply, now)
 		}
-		var err error
-		if updates[i], err = s.readUpdate(&followed[i], reply, now); err != nil {
-			return nil, err
+		if err != nil {
+			updates[i] = conversation.Update{Err: err}
+			failed++
+			continue
 		}
 		if due[i] && !updates[i].Gone {
 			s.followers.renew(followed[i].SessionID, now)
 		}
+	}
+	if failed == len(updates) {
+		return nil, updates[0].Err
 	}
 	return updates, nil
 }

@@ -103,7 +103,7 @@ func TestOpen_InvalidWaitReplicas_Refused(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis://h?waitReplicas=x":           "waitReplicas in the store's URL must be a whole number",
 		"redis://h?waitReplicas=-1":          "waitReplicas in the store's URL must be a whole number",
-		"redis+cluster://h?waitReplicas=1":   "does not work with a Cluster",
+		"redis+cluster://h?waitReplicas=101": "waitReplicas in the store's URL must be a whole number",
 		"redis+sentinel://h/m?waitreplica=1": "unknown parameter",
 	} {
 		if _, err := Open(t.Context(), url); err == nil || !strings.Contains(err.Error(), want) {
@@ -114,4 +114,45 @@ func TestOpen_InvalidWaitReplicas_Refused(t *testing.T) {
 	if err != nil || o.waitReplicas != 2 {
 		t.Errorf("a URL with waitReplicas=2: options %+v, error %v", o, err)
 	}
+}
+
+// TestReplicas_Cluster_WaitsForShardOfAccount suspends the replica of one shard. Durable operations must fail for an account of
+// this shard, and succeed for an account of another shard. After a planned change of the master, both must succeed.
+func TestReplicas_Cluster_WaitsForShardOfAccount(t *testing.T) {
+	t.Parallel()
+	c := redistest.ClusterWithReplicas(t)
+	s := open(t, c.URL+"?waitReplicas=1")
+	var owners [2]conversation.Owner // on the shards 0 and 1
+	for i := range owners {
+		for owners[i].Account == "" || c.ShardOf(tagOfOwner(owners[i])) != i {
+			owners[i] = conversation.Owner{Account: newAccount(), Mode: conversation.Live}
+		}
+	}
+	create := func(i int) error {
+		_, err := s.CreateSession(t.Context(), owners[i], conversation.NewSession{UserID: aUser, Context: conversation.DefaultContextConfig})
+		return err
+	}
+	sessions := func(i int) int {
+		page, err := s.Sessions(t.Context(), owners[i], conversation.SessionQuery{Limit: 9}) // reads need no replica
+		must(t, err)
+		return len(page.Sessions)
+	}
+	must(t, create(0))
+	must(t, create(1))
+	c.Replicas[0].Stop()
+	for range 3 {
+		wantError(t, "CreateSession without the replica", create(0), conversation.ErrUnavailable)
+		must(t, create(1))
+	}
+	if n0, n1 := sessions(0), sessions(1); n0 != 2 || n1 != 4 { // the first call without the replica took effect, the next two did not start
+		t.Errorf("there are %d and %d sessions, want 2 and 4", n0, n1)
+	}
+	c.Replicas[0].Cont()
+	c.AwaitHealth()
+	c.Masters[0].AwaitReplica()
+	must(t, create(0))
+	c.Replicas[0].Do("CLUSTER", "FAILOVER")
+	c.Replicas[0].AwaitRole("master")
+	wantWithin(t, "CLUSTER FAILOVER", func() error { return create(0) })
+	must(t, create(1))
 }

@@ -3,7 +3,8 @@ package redis
 import (
 	"context"
 	"errors"
-	"slices"
+	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -37,13 +38,13 @@ func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []stri
 		counted = admission != nil && admission.Pending()
 		keys, args = withAdmission(sc, admission, tag, keys, args)
 	}
+	keys = s.guarded(keys)
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	if sc.has(durable) {
-		if err := s.probeReplicas(ctx); err != nil {
+	if s.waits(sc) {
+		if err := s.probeReplicas(ctx, keys[0]); err != nil {
 			return nil, err
 		}
-		beside = append(beside, s.replicas.awaiting(replicaTimeout)...)
 	}
 	reply, err := s.send(ctx, sc, keys, beside, args)
 	if err != nil && sc.idempotent() && !counted && ctx.Err() == nil && isLost(err) {
@@ -73,100 +74,85 @@ func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []stri
 	return parts[0], nil
 }
 
-// call is a script with its keys and arguments, to be run in a pipeline.
-type call struct {
-	script *script
-	keys   []string
-	args   []any
+// guarded returns the keys of a script. If they have a tag, and the store is a Cluster, it adds a key that never exists. While a
+// slot moves to another master, both masters refuse a script with several keys before it begins, unless all its keys have arrived
+// (TRYAGAIN). Without the added key, a master would begin the script, and the script would fail at the first key that the other
+// master has.
+func (s *Store) guarded(keys []string) []string {
+	tag, _, tagged := strings.Cut(keys[0], "}")
+	if !s.clustered || !tagged {
+		return keys
+	}
+	return append(keys[:len(keys):len(keys)], absentKey(tag+"}"))
 }
 
-// runAll runs scripts that have neither admits nor reserves, in one round trip to each server. It returns a result or an error
-// for each call. If a server does not know a script, and so has not run it, a second round trip sends the script's text.
-func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	replies, errs := make([]any, len(calls)), make([]error, len(calls))
-	if slices.ContainsFunc(calls, func(c call) bool { return c.script.has(durable) }) {
-		if err := s.probeReplicas(ctx); err != nil {
-			for i := range errs {
-				errs[i] = err
-			}
-			return replies, errs
-		}
-	}
-	missing := s.pipeline(ctx, calls, replies, errs, nil)
-	if len(missing) > 0 {
-		s.pipeline(ctx, calls, replies, errs, missing)
-	}
-	for i, err := range errs {
-		if err != nil && !errors.Is(err, conversation.ErrUnavailable) {
-			errs[i] = calls[i].script.fault(err)
-		}
-	}
-	return replies, errs
-}
+// waits reports whether a caller of the script waits for replicas.
+func (s *Store) waits(sc *script) bool { return s.replicas.wanted > 0 && sc.has(durable) }
 
-// pipeline runs calls in one pipeline. If numbers is nil, it runs all calls and sends the digests of the scripts. Otherwise
-// numbers holds the indices of the calls to run, and pipeline sends the texts of the scripts. It returns the indices of the calls
-// that did not run because the server does not know the script.
-func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs []error, numbers []int) (missing []int) {
-	byText := numbers != nil
-	if !byText {
-		for i := range calls {
-			numbers = append(numbers, i)
-		}
-	}
-	pipe := s.db.Pipeline()
-	commands, isDurable := make([]*redis.Cmd, len(numbers)), false
-	for at, i := range numbers {
-		c := calls[i]
-		commands[at] = command(ctx, c.script, byText, c.keys, c.args)
-		_ = pipe.Process(ctx, onceOnly{commands[at]}) // only queues the command
-		isDurable = isDurable || c.script.has(durable)
-	}
-	var waits []*redis.Cmd
-	if isDurable {
-		waits = queue(ctx, pipe, s.replicas.awaiting(replicaTimeout))
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	behind := s.checkAll(waits)
-	for at, i := range numbers {
-		replies[i], errs[i] = result(commands[at])
-		if errs[i] == nil && calls[i].script.has(durable) {
-			errs[i] = behind
-		}
-		if redis.HasErrorPrefix(errs[i], "NOSCRIPT") {
-			missing = append(missing, i)
-		}
-	}
-	return missing
-}
-
-// send sends the digest of a script. If the server does not know the script, send also sends the script's text.
+// send sends the digest of a script. If the server does not know the script, send also sends the script's text. If the server is
+// no longer the master, send finds the new master first.
 func (s *Store) send(ctx context.Context, sc *script, keys []string, beside [][]any, args []any) (any, error) {
-	reply, err := s.sendCommand(ctx, command(ctx, sc, false, keys, args), beside)
+	reply, err := s.sendCommand(ctx, sc, command(ctx, sc, false, keys, args), keys, beside)
+	if isMoved(err) {
+		s.topology.ask(ctx)
+		reply, err = s.sendCommand(ctx, sc, command(ctx, sc, false, keys, args), keys, beside)
+	}
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return s.sendCommand(ctx, command(ctx, sc, true, keys, args), beside)
+		return s.sendCommand(ctx, sc, command(ctx, sc, true, keys, args), keys, beside)
 	}
 	return reply, err
 }
 
-// sendCommand sends cmd and the commands in beside, in one pipeline. It returns the error of cmd. If cmd succeeds, it returns the
-// first error of beside.
-func (s *Store) sendCommand(ctx context.Context, cmd *redis.Cmd, beside [][]any) (any, error) {
-	if len(beside) == 0 {
+// isMoved reports whether a server refused a command because it is not the master of the command's slot.
+func isMoved(err error) bool { return redis.HasErrorPrefix(err, "MOVED ") }
+
+// sendCommand sends cmd, which runs a script, and the commands in beside, in one round trip. It returns the error of cmd. If cmd
+// succeeds, it returns the first error of beside, or that replicas are behind.
+func (s *Store) sendCommand(ctx context.Context, sc *script, cmd *redis.Cmd, keys []string, beside [][]any) (any, error) {
+	wait := s.waits(sc)
+	if len(beside) == 0 && !wait {
 		_ = s.db.Process(ctx, onceOnly{cmd})
 		return result(cmd)
 	}
-	pipe := s.db.Pipeline()
-	_ = pipe.Process(ctx, onceOnly{cmd}) // only queues the command
-	others := queue(ctx, pipe, beside)
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	reply, err := result(cmd)
-	if err != nil {
-		return nil, err
+	master := server{Cmdable: s.db}
+	if wait {
+		var err error
+		if master, err = s.masterOf(ctx, keys[0]); err != nil {
+			return nil, err
+		}
 	}
-	return reply, s.checkAll(others)
+	pipe := master.Pipeline()
+	rest := pipe
+	if master.address != "" {
+		rest = s.db.Pipeline() // to the servers of the commands in beside
+	}
+	_ = pipe.Process(ctx, onceOnly{cmd}) // only queues the command
+	others := queue(ctx, rest, beside)
+	var waits []*redis.Cmd
+	if wait {
+		waits = queue(ctx, pipe, s.replicas.awaiting(keys[0], replicaTimeout))
+	}
+	execBoth(ctx, pipe, rest)
+	reply, err := result(cmd)
+	for _, other := range others {
+		if err == nil && other.Err() != nil {
+			err = unavailable(other.Err())
+		}
+	}
+	if err == nil && wait {
+		err = s.replicas.check(master.address, waits)
+	}
+	return reply, err
+}
+
+// execBoth sends the commands of two pipelines, which may be the same, at the same time. Each command has its own error.
+func execBoth(ctx context.Context, pipe, rest redis.Pipeliner) {
+	var work sync.WaitGroup
+	if rest != pipe {
+		work.Go(func() { _, _ = rest.Exec(ctx) })
+	}
+	_, _ = pipe.Exec(ctx)
+	work.Wait()
 }
 
 // queue adds commands to a pipeline. It returns a redis.Cmd for each command, which holds the result after Exec.
@@ -177,16 +163,6 @@ func queue(ctx context.Context, pipe redis.Pipeliner, commands [][]any) []*redis
 		_ = pipe.Process(ctx, onceOnly{queued[i]})
 	}
 	return queued
-}
-
-// checkAll returns the first error of commands that were sent in the same pipeline as scripts.
-func (s *Store) checkAll(commands []*redis.Cmd) (first error) {
-	for _, cmd := range commands {
-		if err := s.replicas.check(cmd); first == nil {
-			first = err
-		}
-	}
-	return first
 }
 
 // onceOnly is a command that the go-redis client never retries. Without onceOnly, the client of a Cluster would retry the

@@ -83,6 +83,7 @@ import (
 //	TAG:month            string  the tokens of this calendar month before the hour of the last send, if the tier enforces
 //	                             tokensPerMonth: first hour of the month, hour of that send, tokens. Expires after a day.
 //	TAG:p:<day>          string  the packed counts of a day before yesterday (lua/lib/usage.lua). Expires like TAG:h:<day>.
+//	TAG:absent           never exists (Store.guarded)
 //
 // Keys without a tag, and channels:
 //
@@ -92,7 +93,9 @@ import (
 //	                          JSON is missing while the secret is claimed, and for a minute after it was removed.
 //	t:<hash>          string  a ticket that nobody has redeemed: the JSON of auth.Ticket, by the hash of the ticket's text. Expires
 //	                          with the ticket.
-//	ready             string  written by Ping, and before each WAIT (replicas.go); expires after 1 ms
+//	ready             string  written by Ping; expires after 1 ms
+//	ready:{…}         string  written before each WAIT (replicas.go), in the slot of the script's keys; expires after 1 ms. Nodes of
+//	                          earlier versions write ready.
 //	n:<node>:live     set     live turns that a node has begun: "TAG <sid> <waiter>". BeginTurn adds its turn in the round trip in
 //	                          which it asks for the turn. So the set may name turns that did not begin; the session decides.
 //	                          Each turn of a session has its own waiter, so removing an ended turn never removes the next one.
@@ -150,6 +153,7 @@ func framesKey(tag, keyID string) string      { return tag + ":frames:" + keyID 
 func dayKey(tag string) string                { return tag + ":day" }
 func auditKey(tag string) string              { return tag + ":audit" }
 func socketsKey(tag string) string            { return tag + ":sockets" }
+func absentKey(tag string) string             { return tag + ":absent" }
 
 func sessionKey(tag, id string) string         { return tag + ":s:" + id }
 func messagesKey(tag, id string) string        { return tag + ":m:" + id }
@@ -175,6 +179,15 @@ func pointerKey(hash auth.Hash) string { return "k:" + hashText(hash) }
 func ticketKey(hash auth.Hash) string  { return "t:" + hashText(hash) }
 func liveKey(node string) string       { return "n:" + node + ":live" }
 func inboxChannel(node string) string  { return "inbox:" + node }
+
+// readyBeside returns the name of a key in the same slot as key.
+func readyBeside(key string) string {
+	tag := key
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		tag, _, _ = strings.Cut(rest, "}")
+	}
+	return readyKey + ":{" + tag + "}"
+}
 
 // journalKey returns the key of a live reply's journal. The key contains the turn's fencing token. So a node that was suspended
 // while its turn was ended writes to a journal that nobody reads.

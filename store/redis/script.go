@@ -74,7 +74,7 @@ func (sc *script) malformed() error {
 // fault converts the error of a call of the script (see the function fault). It adds the script's name if the script raised the
 // error.
 func (sc *script) fault(err error) error {
-	if strings.HasPrefix(err.Error(), "ERR ") { // a bug in the script; the error names the line
+	if strings.HasPrefix(err.Error(), "ERR ") && missingRight(err.Error()) == "" { // a bug in the script; the error names the line
 		return fmt.Errorf("redis: the script %s: %w", sc.name, err)
 	}
 	return fault(err)

@@ -7,20 +7,24 @@ import (
 
 	"parley/conversation"
 	"parley/conversation/usage"
+	"parley/store/redis/redistest"
 	"parley/store/storetest"
 	"parley/stream"
 )
 
 // TestStore_TwoNodes runs the suite storetest on two nodes. Calls go to the two nodes alternately, and must have the same
-// results as on one node.
+// results as on one node. The nodes use the user of the guide.
 func TestStore_TwoNodes(t *testing.T) {
+	servers := []*redistest.Server{shared.Server(t)}
+	url := userOfGuide(t, servers[0].URL, servers)
 	storetest.Run(t, func(t *testing.T) storetest.Backend {
-		nodes := &alternating{nodes: []*Store{newStore(t), newStore(t)}}
+		nodes := &alternating{nodes: []*Store{open(t, url), open(t, url)}}
 		for _, s := range nodes.nodes {
 			must(t, s.Join(t.Context(), func(string) {}))
 		}
 		return storetest.Backend{Conversation: nodes, Keys: nodes.nodes[0]}
 	})
+	wantNothingDenied(t, servers, url)
 }
 
 // alternating is a store that passes calls to its nodes alternately.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +23,7 @@ type Store struct {
 	node      string        // the node id of this process; Open chooses a new one
 	timeout   time.Duration // longest duration of a call
 
+	topology   topology
 	replicas   replicas
 	membership membership
 	followers  followers
@@ -34,35 +34,37 @@ type Store struct {
 }
 
 // Open connects to the Redis server, or servers, that url names, and checks the version of Redis. Errors contain no part of the
-// URL, because the URL may contain a password.
+// URL except the path of caFile, because the URL may contain a password.
 //
 //	redis://[[user]:password@]host[:port][/db]                         one server; rediss: with TLS, here and below
 //	redis+sentinel://[[user]:password@]host[:port],…/master[/db]       a master, named as the Sentinels at the hosts name it;
 //	                                                                   password of the Sentinels: ?sentinelPassword=…
 //	redis+cluster://[[user]:password@]host[:port],…                    a Cluster; the hosts are some of its servers
 //
-// User and password are percent-encoded. TLS trusts the system's root certificates.
+// User and password are percent-encoded. The user needs the rights that web/guides/security.md lists. TLS trusts the system's
+// root certificates or, with ?caFile=PATH, only the certificates in a PEM file.
 //
 // With ?timeout=D (1.5s to 1m), a call that Redis does not answer fails after D. The default is 1.8 s, so that a request gets its
 // 503 within 2 s if Redis cannot be reached.
 //
-// With ?waitReplicas=N (0 to 100; not for a Cluster), every durable operation (see Durability in doc.go) waits up to 1 s until N
-// replicas have its writes. So a fail-over to one of these replicas loses no acknowledged write. If fewer replicas have the
-// writes in time, the error is conversation.ErrUnavailable, although the operation has taken effect. From then on, durable
-// operations do not start until N replicas have caught up. Live text, heartbeats, summaries and reads never wait.
+// With ?waitReplicas=N (0 to 100), every durable operation (see Durability in doc.go) waits up to 1 s until N replicas have its
+// writes. So a fail-over to one of these replicas loses no acknowledged write. If fewer replicas have the writes in time, the
+// error is conversation.ErrUnavailable, although the operation has taken effect. From then on, durable operations on the same
+// master do not start until N replicas have caught up. Live text, heartbeats, summaries and reads never wait.
 func Open(ctx context.Context, url string) (*Store, error) {
 	options, err := parseURL(url)
 	if err != nil {
 		return nil, err
 	}
 	disableLogging()
-	s := &Store{db: redis.NewUniversalClient(options.UniversalOptions), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
+	s := &Store{db: options.client(), clustered: options.IsClusterMode, node: conversation.RandomText(16)}
 	s.replicas.wanted, s.timeout = options.waitReplicas, options.timeout
 	s.membership.interval, s.membership.deadAfter = heartbeatInterval, deadAfter
 	s.sockets.lease, s.sockets.renewal = auth.SocketLease, auth.SocketRenewal
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.topology.start(s.db)
 	return s, nil
 }
 
@@ -72,6 +74,7 @@ func (s *Store) Timeout() time.Duration { return s.timeout }
 // Close ends the membership of this process among the nodes, if it has joined, and closes the connections. Later calls fail.
 func (s *Store) Close() error {
 	s.leave()
+	s.topology.end()
 	if err := s.db.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 		return errors.New("redis: cannot close the connections")
 	}
@@ -106,22 +109,17 @@ func (s *Store) Evicts(ctx context.Context) (policy string) {
 	return policy
 }
 
-// oldestVersion is the first version of Redis that supports scripts with a shebang (see compile).
-const oldestVersion = "7.0"
-
-// checkVersion returns an error if the server is older than oldestVersion, or if its version cannot be read.
+// checkVersion returns an error if the server cannot run Parley's scripts: Redis before 7.0 does not know the shebang (see
+// compile). The user of the URL may lack the right to read the version by INFO.
 func (s *Store) checkVersion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	info, err := s.db.Info(ctx, "server").Result()
-	if err != nil {
-		return fmt.Errorf("redis: cannot read the server's version: %w", fault(err))
+	err := s.db.Eval(ctx, "#!lua flags=no-writes\nreturn 1", nil).Err()
+	if redis.HasErrorPrefix(err, "Error compiling script") {
+		return errors.New("redis: the server is too old; Parley needs Redis 7.0 or newer, or Valkey")
 	}
-	_, rest, _ := strings.Cut(info, "redis_version:") // Valkey reports the version of Redis that it is compatible with
-	version, _, _ := strings.Cut(rest, "\r")
-	major, _, _ := strings.Cut(version, ".")
-	if n, err := strconv.Atoi(major); err != nil || n < 7 {
-		return fmt.Errorf("redis: the server is version %.20q; Parley needs %s or newer", version, oldestVersion)
+	if err != nil {
+		return fmt.Errorf("redis: cannot open the store: %w", fault(err))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"parley/auth"
@@ -10,10 +11,14 @@ import (
 	"parley/store/storetest"
 )
 
+// TestStore_Cluster runs the suite storetest on a Cluster, as the user of the guide. Durable operations wait for replicas.
 func TestStore_Cluster(t *testing.T) {
 	t.Parallel()
-	url := redistest.Cluster(t).URL
+	c := redistest.ClusterWithReplicas(t)
+	servers := append(slices.Clone(c.Masters), c.Replicas...)
+	url := userOfGuide(t, c.URL+"?waitReplicas=1", servers)
 	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(open(t, url)) })
+	wantNothingDenied(t, servers, url)
 }
 
 func TestPing_Cluster_OneMasterDown_Unavailable(t *testing.T) {

@@ -222,6 +222,12 @@ func (s *Server) AwaitMaster() {
 	s.await("it does not replicate", func() bool { return strings.Contains(s.try("INFO", "replication"), "master_link_status:up") })
 }
 
+// AwaitRole waits until the server has the role "master" or "slave".
+func (s *Server) AwaitRole(role string) {
+	s.t.Helper()
+	s.await("it is not a "+role, func() bool { return strings.Contains(s.try("INFO", "replication"), "role:"+role) })
+}
+
 // AwaitReplica waits until a replica has received all earlier writes to the server.
 func (s *Server) AwaitReplica() {
 	s.t.Helper()

@@ -1,0 +1,72 @@
+package redis
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// topologyInterval is the interval at which the store asks a Cluster which master serves which slot. The go-redis client asks
+	// only each minute and after a redirection, but a dead master redirects no client. One second keeps the time from a promotion
+	// to the next successful request under 3 s, even if one question goes to a server that does not answer. An answer costs a
+	// server about 0.1 ms.
+	topologyInterval = time.Second
+	// A server has topologyTimeout to answer. The next question goes to another server, which the client chooses at random.
+	topologyTimeout = time.Second
+)
+
+// topology keeps the client's view of a Cluster up to date, so that commands go to the masters that serve their slots.
+// Without a Cluster, it does nothing.
+type topology struct {
+	// static
+	cluster *redis.ClusterClient // nil without a Cluster
+	stop    context.CancelFunc
+
+	work sync.WaitGroup // the goroutine of follow
+}
+
+// start begins to follow the topology if client is the client of a Cluster.
+func (t *topology) start(client redis.UniversalClient) {
+	if t.cluster, _ = client.(*redis.ClusterClient); t.cluster == nil {
+		return
+	}
+	var running context.Context
+	running, t.stop = context.WithCancel(context.Background())
+	t.work.Go(func() { t.follow(running) })
+}
+
+// end stops following the topology.
+func (t *topology) end() {
+	if t.stop != nil {
+		t.stop()
+		t.work.Wait()
+	}
+}
+
+// follow asks for the topology at each topologyInterval until ctx is done.
+func (t *topology) follow(ctx context.Context) {
+	ticker := time.NewTicker(topologyInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			t.ask(ctx)
+		}
+	}
+}
+
+// ask updates the client's view of the Cluster. If no server answers, the view stays as it is. ForEachMaster is the only function
+// of the client that waits for the answer.
+func (t *topology) ask(ctx context.Context) {
+	if t.cluster == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, topologyTimeout)
+	defer cancel()
+	_ = t.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+}
