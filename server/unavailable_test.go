@@ -28,7 +28,7 @@ var unavailableErrors = map[string]error{
 	"store_error":   conversation.Unavailable(errors.New("disk full")),
 	"store_full":    fmt.Errorf("%w: write /secret/parley.db", conversation.ErrStoreFull),
 	"store_moved":   conversation.ErrStoreMoved, "store_damaged": conversation.ErrStoreDamaged, "store_failed": conversation.ErrStoreFailed,
-	"caller_left":   context.Canceled,
+	"caller_left": context.Canceled,
 }
 
 // failing is a store that refuses all sends with an error that the test sets.

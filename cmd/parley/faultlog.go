@@ -14,9 +14,9 @@ import (
 // requests and background jobs fail with it, and thousands of equal lines a second could fill the disk.
 const faultLogInterval = time.Minute
 
-// faultLog is a handler of log records. It passes on one warning or error about a fault of the store (conversation.StoreFault) in
-// each faultLogInterval, and one lower record after it, which tells that the fault has ended. It leaves out other records about the
-// fault, and adds their number to the next one as "omitted". It passes on records that are not about a fault.
+// faultLog is a handler of log records. It passes on one warning or error about a fault of the store (conversation.StoreFault)
+// in each faultLogInterval, and one lower record after it, which tells that the fault has ended. It leaves out other records
+// about the fault, and adds their number to the next one as "omitted". It passes on records that are not about a fault.
 type faultLog struct {
 	slog.Handler
 	lines *faultLines

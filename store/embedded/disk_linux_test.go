@@ -18,8 +18,8 @@ import (
 	"parley/conversation"
 )
 
-// These environment variables make onSmallDisk run its test in this process. diskEnv has the folder. limitEnv is set if no disk is
-// mounted there, so that the test must limit the size of a file.
+// These environment variables make onSmallDisk run its test in this process. diskEnv has the folder. limitEnv is set if no disk
+// is mounted there, so that the test must limit the size of a file.
 const (
 	diskEnv  = "PARLEY_STORE_DISK"
 	limitEnv = "PARLEY_STORE_DISK_LIMIT"
@@ -29,8 +29,8 @@ const (
 const diskSize = 24 << 20
 
 // onSmallDisk runs a test on a file system of diskSize bytes, which only this test uses. The file system is mounted in a child
-// process with a mount namespace of its own, so nothing is left mounted. In a container without the right to mount, a limit of the
-// size of a file (RLIMIT_FSIZE) takes the place of the disk.
+// process with a mount namespace of its own, so nothing is left mounted. In a container without the right to mount, a limit of
+// the size of a file (RLIMIT_FSIZE) takes the place of the disk.
 func onSmallDisk(t *testing.T, run func(t *testing.T, disk smallDisk)) {
 	t.Helper()
 	if dir := os.Getenv(diskEnv); dir != "" {

@@ -40,13 +40,13 @@
 //   - Never: the one-minute rate limits and the queues. A restart resets the limits and ends the requests that wait.
 //
 // So a process that is killed loses no write that it acknowledged, except request counts of the last second. Its live replies
-// keep their text up to the last journal write, and EndOrphans ends them as interrupted when the next process starts. A power failure may
-// also lose the text of live replies.
+// keep their text up to the last journal write, and EndOrphans ends them as interrupted when the next process starts. A power
+// failure may also lose the text of live replies.
 //
 // # Faults
 //
-// health.go lists the faults that a store can have, and has their present causes. While the store has a fault, Ping returns it, and
-// the log has a line when it begins and ends.
+// health.go lists the faults that a store can have, and has their present causes. While the store has a fault, Ping returns it,
+// and the log has a line when it begins and ends.
 //
 //	fault         writes                                     ends
 //	broken        refused                                    when the file is opened again

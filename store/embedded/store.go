@@ -232,8 +232,8 @@ func (s *Store) Close() error {
 	return errors.Join(s.journal.close(), s.db.Close()) // bbolt waits for its readers
 }
 
-// Ping returns an error that wraps conversation.ErrUnavailable if the store cannot be read or has a fault (health.go). It does not
-// test a write.
+// Ping returns an error that wraps conversation.ErrUnavailable if the store cannot be read or has a fault (health.go). It does
+// not test a write.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.health.err(); err != nil {
 		return err
