@@ -292,15 +292,16 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 	return nil
 }
 
-// logger returns a logger with the configured format and level. It writes to standard error.
+// logger returns a logger with the configured format and level. It writes to standard error, and only one line a minute about each
+// fault of the store.
 func (c *serve) logger(o output) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.LogLevel)) // the enum of the flag admits only valid levels
 	options := &slog.HandlerOptions{Level: level}
 	if c.Log == "json" {
-		return slog.New(slog.NewJSONHandler(o.errs, options))
+		return slog.New(newFaultLog(slog.NewJSONHandler(o.errs, options)))
 	}
-	return slog.New(slog.NewTextHandler(o.errs, options))
+	return slog.New(newFaultLog(slog.NewTextHandler(o.errs, options)))
 }
 
 // models holds the models that serve uses, and their description for the start-up text.

@@ -227,6 +227,37 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 	})
 }
 
+// Two sends wait behind a reply when it ends, and a third comes later. The store does not store the ending.
+func TestEnding_NotStored_QueuedSendsFailWithin2s(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model, store := conversationtest.NewDirected(), &faulty{}
+		n := conversationtest.Start(t, model, func(o *service.Options) { store.Store, o.Store = o.Store, store })
+		session := n.NewSession()
+		n.Begun(session, "hello")
+		first, second := n.Later(conversationtest.Message(session, "first")), n.Later(conversationtest.Message(session, "second"))
+		synctest.Wait()
+		store.failing.Store(true)
+		model.Next(t).End()
+		ended := time.Now()
+		for name, reply := range map[string]<-chan conversationtest.Reply{"the first": first, "the second": second} {
+			conversationtest.Fails(t, name, (<-reply).Err, conversation.ErrEndingNotStored)
+		}
+		if waited := time.Since(ended); waited > 2*time.Second {
+			t.Errorf("the queued sends failed after %v, want 2 s", waited)
+		}
+		sent := time.Now()
+		conversationtest.Fails(t, "the third", n.SendAndWait(t.Context(), conversationtest.Message(session, "third")).Err, conversation.ErrEndingNotStored)
+		if waited := time.Since(sent); waited > 2*time.Second {
+			t.Errorf("the third send failed after %v, want 2 s at most", waited)
+		}
+		store.failing.Store(false)
+		go func() { model.Next(t).End() }()
+		if r := n.SendAndWait(t.Context(), conversationtest.Message(session, "fourth")); r.Err != nil {
+			t.Errorf("after the store works again, a send returned %v", r.Err)
+		}
+	})
+}
+
 func TestEnding_StoreWithLongTimeout_CallerWaitsAsLong(t *testing.T) {
 	for timeout, wait := range map[time.Duration]time.Duration{time.Second: 2 * time.Second, 10 * time.Second: 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"parley/stream"
 )
 
-// journalTick is the interval at which new text of live replies goes to the store. A crash loses at most the text of
-// one tick. Viewers on other nodes get text one tick late. A shorter tick would cost more writes, and viewers would not
+// journalTick is the interval at which new text of live replies goes to the store. A crash loses the text of
+// one tick, and of the time that its write takes. Viewers on other nodes get text one tick late. A shorter tick would cost more writes, and viewers would not
 // notice a difference.
 const journalTick = 50 * time.Millisecond
 
