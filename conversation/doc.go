@@ -42,9 +42,12 @@
 //   - Each used token is counted once, even if the session is gone when the reply ends.
 //   - A turn continues when its caller leaves. It ends early by a cancel, an interrupting send, a clear, the end of the
 //     session, a drain, or an error of the model. It also ends early if other nodes take its node for dead.
+//   - The text of a reply has at most 256 bytes for each token of its room, and at most 1 MiB by default
+//     (window.ReplyBytes). A page of messages has at most 3 MiB ([PageBytes]).
 //   - A refused send changes nothing: TurnStore.BeginTurn checks the session, the queue, the window and the limits in
 //     one operation.
-//   - A node that crashes loses at most the text of its last journal tick. Its replies end as interrupted within 5 s.
+//   - A node that crashes loses the text since its last journal write: one tick and the time of the write. Its replies end
+//     as interrupted within 5 s.
 //   - A wake-up says only "look again". A lost wake-up delays viewers by up to 6 s (2 s while a reply is live), and
 //     never costs text.
 //
@@ -65,4 +68,5 @@
 //	 5 s    interval of polls of a followed session without live reply   follow.pollIdle
 //	20 s    time for which a follow or poll gives a node wake-ups        FollowLease
 //	 1 s    interval between two searches for orphans                    turn.orphansEvery
+//	 1 s    interval between two looks at the wall clock for expiry      service.clockEvery
 package conversation

@@ -41,6 +41,14 @@ var (
 	// history was cleared before this node learned how the reply ended. A repeat of the send with the same
 	// Idempotency-Key shows which of the two happened.
 	ErrReplyLost = fmt.Errorf("%w: the store has lost the reply", ErrUnavailable)
+	// ErrStoreFull wraps ErrUnavailable: the store has no room for more data. Deletions and ends of replies may still work.
+	ErrStoreFull error = &StoreFault{"store_full", "the disk of the store is full"}
+	// ErrStoreMoved wraps ErrUnavailable: the store's file was removed or replaced while the store had it open.
+	ErrStoreMoved error = &StoreFault{"store_moved", "the file of the store was removed or replaced"}
+	// ErrStoreDamaged wraps ErrUnavailable: the store's file contains data that no store has written.
+	ErrStoreDamaged error = &StoreFault{"store_damaged", "the file of the store is damaged"}
+	// ErrStoreFailed wraps ErrUnavailable: writes of the store fail for another reason.
+	ErrStoreFailed error = &StoreFault{"store_failed", "the store cannot be written"}
 	// ErrCancelPending means that a cancel was accepted, but the request to the model was not closed within 5 s.
 	ErrCancelPending = errors.New("the reply has not stopped yet")
 	// ErrNoPosition means that a client sent an impossible position: it is ahead of the newest message, or beyond the
@@ -50,6 +58,18 @@ var (
 	// ErrHistoryCleared is the cause with which a clear of the history stops a live reply. No caller gets this error.
 	ErrHistoryCleared = fmt.Errorf("%w: its history is being cleared", stream.ErrCancelled)
 )
+
+// StoreFault is a fault of the store that lasts until an operator repairs it, or until its cause ends. It wraps ErrUnavailable.
+// While it lasts, most operations fail with it, so a log needs only one line a minute about it.
+type StoreFault struct {
+	Name string // for metrics and logs
+	text string
+}
+
+func (f *StoreFault) Error() string { return f.text }
+
+// Unwrap returns ErrUnavailable.
+func (f *StoreFault) Unwrap() error { return ErrUnavailable }
 
 // Unavailable returns an error that wraps err and ErrUnavailable. If err is a timeout, it wraps ErrStoreTimeout. A store
 // calls Unavailable if it cannot be reached or cannot write.

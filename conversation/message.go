@@ -95,11 +95,21 @@ func (m *Message) Created() []byte {
 
 // Ending returns the reply's final state in the form that viewers see.
 func (m *Message) Ending() stream.Ending {
-	ending := stream.Ending{State: m.Status, Message: encode(m)}
+	ending := stream.Ending{State: m.Status, Message: m.Document()}
 	if m.Error != nil {
 		ending.Error = encode(m.Error)
 	}
 	return ending
+}
+
+// Document returns the message as a document, which shares the memory of Content.
+func (m *Message) Document() *stream.Document {
+	const content = `"content":` // no field before this one has a text of a client, so it is found first
+	empty := *m
+	empty.Content = ""
+	text := encode(&empty)
+	at := bytes.Index(text, []byte(content)) + len(content)
+	return &stream.Document{Before: text[:at:at], Content: m.Content, After: text[at+len(`""`):]}
 }
 
 // Entry returns the message as a topic entry. The entry of a reply has the text and the ending in m; if the reply is

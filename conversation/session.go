@@ -98,8 +98,8 @@ type SessionStore interface {
 	// usage.RetentionHours hours.
 	RemoveExpired(ctx context.Context) (removed []OwnedSession, next Time, err error)
 
-	// Messages returns a page of a session's messages, and the session. It reads the page and the session at the same
-	// moment. The Content of a streaming reply is its journalled text, possibly empty.
+	// Messages returns a page of a session's messages, with at most PageBytes, and the session. It reads the page and the
+	// session at the same moment. The Content of a streaming reply is its journalled text, possibly empty.
 	Messages(ctx context.Context, owner Owner, sessionID string, query MessageQuery) (MessagePage, error)
 	// Message returns one message, or ErrMessageNotFound.
 	Message(ctx context.Context, owner Owner, sessionID, messageID string) (Message, error)
@@ -145,10 +145,17 @@ type MessageQuery struct {
 	From      string
 	Inclusive bool
 	Ascending bool
-	Limit     int // at least 1
+	Limit     int // at least 1; the page may have fewer messages, even if more follow
 }
 
-// MessagePage is a page of messages in the order of the query. More means that further messages follow.
+// PageBytes bounds the bytes of a page's records, because a page is in memory several times while it is sent. Three MiB hold
+// the largest page of messages that are ASCII: 100 messages with 10,000 characters and 16 KiB of metadata each. They also
+// hold two of the largest replies by default, with their messages.
+const PageBytes = 3 << 20
+
+// MessagePage is a page of messages in the order of the query. More means that further messages follow. A page has fewer
+// messages than the query's limit if there are no more, or if the next record would exceed PageBytes. It has at least one
+// message if there is any, even a larger one. The text of a streaming reply does not count, because a session has only one.
 type MessagePage struct {
 	Session  Session
 	Messages []Message

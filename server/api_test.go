@@ -421,6 +421,10 @@ func TestReadyz_StoreFailsOrDrain_503(t *testing.T) {
 	if a.header.Get("Retry-After") != "1" || strings.Contains(a.raw, "secret") {
 		t.Errorf("%v %s", a.header, a.raw)
 	}
+	ready <- fmt.Errorf("%w: writing /secret/parley.db", conversation.ErrStoreFull)
+	if a := p.call("GET", "/readyz", nil); a.status != 503 || !strings.Contains(a.raw, "disk is full") || strings.Contains(a.raw, "secret") {
+		t.Errorf("on a full disk: %d %s", a.status, a.raw)
+	}
 	p.handler.BeginDrain()
 	checkError(t, p.call("GET", "/readyz", nil), 503, "service_unavailable", "")
 	if a := p.call("GET", "/healthz", nil); a.status != 200 {

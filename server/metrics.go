@@ -195,7 +195,7 @@ func (m countedModel) Generate(ctx context.Context, request stream.Request, writ
 	})
 	ending := stream.Failed
 	switch cause := context.Cause(ctx); {
-	case err == nil:
+	case err == nil, errors.Is(cause, stream.ErrFull):
 		ending = stream.Completed
 	case errors.Is(cause, stream.ErrCancelled):
 		ending = stream.Cancelled

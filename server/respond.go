@@ -95,16 +95,25 @@ func (s *Server) writeRefusal(c *gin.Context, err error) {
 }
 
 func (s *Server) writeJSON(c *gin.Context, status int, value any) {
+	body := encodeJSON(value)
+	s.writeBounded(c, len(body), func() {
+		c.Header("Cache-Control", "no-store")
+		c.Data(status, "application/json; charset=utf-8", body)
+	})
+}
+
+// encodeJSON returns value as JSON. The text of a message may be large, so a message is encoded without a second buffer.
+func encodeJSON(value any) []byte {
+	if m, ok := value.(conversation.Message); ok {
+		return append(m.Document().AppendJSON(nil), '\n')
+	}
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(value); err != nil {
 		panic(err) // impossible: value has one of our own types
 	}
-	s.writeBounded(c, body.Len(), func() {
-		c.Header("Cache-Control", "no-store")
-		c.Data(status, "application/json; charset=utf-8", body.Bytes())
-	})
+	return body.Bytes()
 }
 
 func (s *Server) writeError(c *gin.Context, e *api.Error) {

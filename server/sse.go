@@ -69,11 +69,11 @@ func (s *Server) streamMessage(c *gin.Context) (any, error) {
 			return nil, err
 		}
 	}
-	m, _, err := s.Conversation.Message(ctx, api.Owner(principal(c)), session, message)
+	isReply, err := s.Conversation.IsReply(ctx, api.Owner(principal(c)), session, message)
 	if err != nil {
 		return nil, err
 	}
-	if m.Role != conversation.Assistant || from.ID > message || from.ID == message && from.Ended {
+	if !isReply || from.ID > message || from.ID == message && from.Ended {
 		c.Header("Cache-Control", "no-store") // caches may store a 204 by default
 		c.Status(http.StatusNoContent)
 		return nil, nil
@@ -168,9 +168,9 @@ func (s *Server) writeEvents(ctx context.Context, c *gin.Context, viewer *stream
 			return // the event is about a later message, so this reply gets no more events
 		default:
 			frame := viewer.Topic().Encode(event, format.encoder)
-			sent := write(frame.Bytes)
+			_, err := frame.WriteTo(c.Writer)
 			frame.Release()
-			if !sent || socket.EndsReply(event.Kind) {
+			if err != nil || control.Flush() != nil || socket.EndsReply(event.Kind) {
 				return
 			}
 		}

@@ -26,7 +26,9 @@ var unavailableErrors = map[string]error{
 	"store_busy":    fmt.Errorf("%w: pool timeout", conversation.ErrStoreBusy),
 	"store_timeout": conversation.Unavailable(fmt.Errorf("reading: %w", context.DeadlineExceeded)),
 	"store_error":   conversation.Unavailable(errors.New("disk full")),
-	"caller_left":   context.Canceled,
+	"store_full":    fmt.Errorf("%w: write /secret/parley.db", conversation.ErrStoreFull),
+	"store_moved":   conversation.ErrStoreMoved, "store_damaged": conversation.ErrStoreDamaged, "store_failed": conversation.ErrStoreFailed,
+	"caller_left": context.Canceled,
 }
 
 // failing is a store that refuses all sends with an error that the test sets.

@@ -28,7 +28,8 @@
 //     4 at a time.
 //   - [Pump] runs a [Model], appends the model's text to a reply, and decides the final state of the reply.
 //   - [Journal] writes the new text of all live replies to the store, one batch per tick. So a node that crashes loses at
-//     most one tick of text, and the store gets one write per tick instead of one per token.
+//     most one tick of text, and the store gets one write per tick instead of one per token. Only more than 1 MiB of new
+//     text takes further batches.
 //
 // # What a viewer is shown
 //
@@ -52,6 +53,23 @@
 // [Viewer.Next] parks a viewer that has been shown everything. The writer wakes only parked viewers, so a viewer that
 // is stuck in a slow write costs the writer nothing. A wake-up carries no data: the viewer derives the next event from
 // its position. Lock order: a hub, then a topic, then a reply.
+//
+// # Limits
+//
+// A model server may send anything, so everything that it sends has a limit:
+//
+//	text of a reply or a summary   [Request.MaxBytes]: Pump cuts the text off and closes the request
+//	signs of life without text     an hour, then the reply fails with provider_timeout
+//	silence                        [Timeouts]
+//	a line of a response           1 MiB; the response then fails (package openai, also for the rows below)
+//	a response                     64 MiB, and 512 bytes more for each byte of its text; reasoning counts, and is not kept
+//	an error response              64 KiB are read
+//	a list of models               1 MiB
+//	embeddings                     128 KiB for each text, and 4,096 numbers for each vector
+//
+// The text of a reply is in memory once: it grows in chunks, and viewers, the journal and the final message share the
+// chunks ([Reply], [Document]). A batch of the journal has about 1 MiB at most. A frame with a large text is encoded while
+// it is written ([Frame]).
 //
 // # Timeouts
 //

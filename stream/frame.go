@@ -1,8 +1,11 @@
 package stream
 
 import (
+	"bytes"
+	"io"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // Encoder encodes an event for the wire. The dynamic type of an Encoder must be comparable. Equal encoders must return
@@ -12,10 +15,47 @@ type Encoder interface {
 }
 
 // Frame is an encoded event. Viewers at the same position share a frame. Each holder must call Release once, after it has
-// written Bytes. It must not change Bytes.
+// written the frame.
+//
+// A frame with a large text would take as much memory as the text, for as long as the reply is in memory. So such a frame
+// lacks the text, and WriteTo encodes the text piece by piece.
 type Frame struct {
-	Bytes []byte
+	bytes []byte
+	text  string // missing in bytes; "" if bytes is the whole frame
+	at    int    // the offset of text in bytes
 	refs  atomic.Int32
+}
+
+// largeText is the size, in bytes, of the largest text that a frame contains.
+const largeText = 64 << 10
+
+// Whole returns the frame, which the caller must not change. ok is false if the frame has a large text: then only WriteTo
+// writes the whole frame.
+func (f *Frame) Whole() (frame []byte, ok bool) { return f.bytes, f.text == "" }
+
+// WriteTo writes the frame to w, in pieces of about MaxDelta bytes if it has a large text.
+func (f *Frame) WriteTo(w io.Writer) (written int64, err error) {
+	if whole, ok := f.Whole(); ok {
+		n, err := w.Write(whole)
+		return int64(n), err
+	}
+	write := func(b []byte) {
+		if err == nil {
+			var n int
+			n, err = w.Write(b)
+			written += int64(n)
+		}
+	}
+	write(f.bytes[:f.at])
+	text := unsafe.Slice(unsafe.StringData(f.text), len(f.text)) // nobody changes it
+	for piece := []byte(nil); len(text) > 0 && err == nil; {
+		n := prefix(text, MaxDelta)
+		piece = AppendString(piece[:0], text[:n])
+		write(piece[1 : len(piece)-1]) // without its quotes
+		text = text[n:]
+	}
+	write(f.bytes[f.at:])
+	return written, err
 }
 
 // maxPooledFrame is the maximum size of a buffer in framePool, in bytes. Larger frames are rare, so the pool would keep
@@ -27,13 +67,26 @@ var framePool = sync.Pool{New: func() any { return new(Frame) }}
 func newFrame(topic string, event Event, encoder Encoder) *Frame {
 	f := framePool.Get().(*Frame)
 	f.refs.Store(1)
-	f.Bytes = encoder.AppendFrame(f.Bytes[:0], topic, event)
+	f.text, f.at = "", 0
+	if event.Ending == nil || event.Ending.Message == nil || len(event.Ending.Message.Content) <= largeText {
+		f.bytes = encoder.AppendFrame(f.bytes[:0], topic, event)
+		return f
+	}
+	m := *event.Ending.Message
+	text := m.Content
+	m.Content = ""
+	ending := *event.Ending
+	ending.Message, event.Ending = &m, &ending
+	f.bytes = encoder.AppendFrame(f.bytes[:0], topic, event)
+	if at := bytes.Index(f.bytes, m.Before); at >= 0 { // some encodings of an ending have no text
+		f.text, f.at = text, at+len(m.Before)+len(`"`)
+	}
 	return f
 }
 
 // Release drops the holder's reference. The holder must not use the frame afterwards.
 func (f *Frame) Release() {
-	if f.refs.Add(-1) == 0 && cap(f.Bytes) <= maxPooledFrame {
+	if f.refs.Add(-1) == 0 && cap(f.bytes) <= maxPooledFrame {
 		framePool.Put(f)
 	}
 }

@@ -25,6 +25,9 @@ type Request struct {
 	Messages []PromptMessage
 	// MaxTokens limits the reply, in tokens; 0 leaves the length to the model.
 	MaxTokens int
+	// MaxBytes limits the text of the reply, in bytes; 0 means no limit. A model need not obey either limit. [Pump] cuts
+	// the text off at MaxBytes.
+	MaxBytes int
 	// Summary means that the messages request a summary. Only a simulated model uses Summary, because it cannot understand
 	// the messages.
 	Summary bool
@@ -76,9 +79,20 @@ var (
 	ErrCancelled   = errors.New("reply cancelled")
 	ErrInterrupted = errors.New("reply interrupted")
 
+	// ErrFull is the cause with which Pump itself cancels the context when the text has reached [Request.MaxBytes]. It leads
+	// to the state Completed.
+	ErrFull = errors.New("the reply has reached its limit in bytes")
+
 	// errStalled is the cause with which Pump itself cancels the context after a timeout. It leads to the state Failed.
 	errStalled = errors.New("the model was silent for too long")
 )
+
+// FinishLength is the finish reason of a reply that has reached a limit, the provider's limit or [Request.MaxBytes].
+const FinishLength = "length"
+
+// textTimeout is the time without text after which a reply fails, even if the model sends signs of life. Such a model would
+// otherwise occupy its session until the session expires. Models that reason before they write take up to half an hour.
+const textTimeout = time.Hour
 
 // Timeouts limit the silence of a model. Each call of write ends a silence, even a call without text.
 type Timeouts struct {
@@ -96,23 +110,52 @@ type Outcome struct {
 
 // Pump runs the model, appends the model's text to the reply, and returns the outcome. Pump does not end the reply: the
 // caller first stores the ending, then calls [Reply.End]. To stop the model, cancel ctx with ErrCancelled or
-// ErrInterrupted. When Pump returns, the request to the model is closed.
+// ErrInterrupted. If the text reaches request.MaxBytes, Pump cuts the text off at the end of a character, and closes the
+// request. The reply is then Completed, with the finish reason "length". When Pump returns, the request to the model is
+// closed.
 func Pump(ctx context.Context, model Model, request Request, reply *Reply, timeouts Timeouts) Outcome {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(timeouts.FirstByte, func() { cancel(errStalled) })
 	defer silence.Stop()
+	reply.limit = request.MaxBytes
 	var first time.Time
+	var signs signsOfLife
 	result, err := generate(ctx, model, request, func(delta []byte) {
 		if first.IsZero() && len(delta) > 0 {
 			first = time.Now()
 		}
 		silence.Reset(timeouts.Stall)
 		reply.Append(delta)
+		switch {
+		case reply.full:
+			cancel(ErrFull)
+		case len(delta) == 0 && signs.tooLong(reply.text.size):
+			cancel(errStalled)
+		}
 	})
 	reply.Flush()
 	state, failure := endState(err, context.Cause(ctx))
+	if reply.full && state == Completed {
+		result.FinishReason = FinishLength
+	}
 	return Outcome{State: state, Result: result, Err: failure, FirstTokenAt: first}
+}
+
+// signsOfLife measures the time for which a model has sent signs of life without text.
+type signsOfLife struct {
+	since time.Time // the first sign of life after the newest text; zero before the first sign
+	size  int       // the size of the text at that time
+}
+
+// tooLong reports whether the text has had this size for longer than textTimeout. Pump calls it at each sign of life, so
+// that a token costs nothing.
+func (s *signsOfLife) tooLong(size int) bool {
+	now := time.Now()
+	if s.since.IsZero() || size != s.size {
+		s.since, s.size = now, size
+	}
+	return now.Sub(s.since) > textTimeout
 }
 
 // generate runs the model. If the model's adapter panics, generate returns an error. Otherwise the panic would end the
@@ -134,6 +177,8 @@ func endState(err, cause error) (State, *ModelError) {
 		return Completed, nil
 	case errors.Is(cause, errStalled):
 		return Failed, &ModelError{Code: CodeProviderTimeout, Message: "the model stopped answering", Cause: cause}
+	case errors.Is(cause, ErrFull):
+		return Completed, nil
 	case errors.Is(cause, ErrCancelled):
 		return Cancelled, nil
 	case cause != nil:

@@ -92,7 +92,7 @@ func TestPump_EndState(t *testing.T) {
 					code = got.Err.Code
 				}
 				text, ending := r.Snapshot()
-				if got.State != test.want || code != test.code || string(text) != test.text || ending != nil {
+				if got.State != test.want || code != test.code || text != test.text || ending != nil {
 					t.Fatalf("got %s %q %q, want %s %q %q; ending %v, want none",
 						got.State, code, text, test.want, test.code, test.text, ending)
 				}

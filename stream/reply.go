@@ -6,31 +6,33 @@ import (
 	"unicode/utf8"
 )
 
-// Reply is an append-only text with a state. Only one goroutine, the writer, may call Append and Flush. Any goroutine may
-// call the other methods.
+// Reply is an append-only text with a state. Only one goroutine, the writer, may call Append, Flush and Join. Any
+// goroutine may call the other methods.
 //
-// The bytes of the text never change. A slice of the text stays valid while the text grows, so viewers encode and send
-// the slice without holding mu.
+// The bytes of the text never change. A part of the text stays valid while the text grows, so viewers encode and send
+// the part without holding mu.
 type Reply struct {
 	// static
 	ID string
 
 	mu      sync.Mutex
-	text    []byte  // guarded by mu; whole characters only
+	text    text    // guarded by mu; whole characters only
 	ending  *Ending // guarded by mu; set once
 	changed func()  // guarded by mu; wakes the topic's viewers; nil until the reply is published
 
 	// owned by the writer
-	held []byte // the first bytes of an incomplete character
+	held  []byte // the first bytes of an incomplete character
+	limit int    // maximum size of the text, in bytes; 0 for none
+	full  bool   // text was cut off, because the text has reached limit
 }
 
 // Ending holds the final state of a reply. An Ending never changes. Before a caller calls [Reply.End], it writes the ending
 // to the store. So viewers see only durable endings.
 type Ending struct {
 	State State
-	// Message is the final message as JSON. Its content replaces the text that viewers have seen. Message is nil if the
-	// session was removed or cleared before the reply ended. Viewers are then shown Deleted, Expired or Cleared instead.
-	Message []byte
+	// Message is the final message. Its content replaces the text that viewers have seen. Message is nil if the session
+	// was removed or cleared before the reply ended. Viewers are then shown Deleted, Expired or Cleared instead.
+	Message *Document
 	// Error is the public error as JSON if the reply failed, else nil.
 	Error []byte
 }
@@ -38,13 +40,15 @@ type Ending struct {
 // NewReply returns an empty, streaming reply.
 func NewReply(id string) *Reply { return &Reply{ID: id} }
 
-// EndedReply returns a reply that has ended, with its whole text. A [History] returns such replies.
+// EndedReply returns a reply that has ended, with its whole text. A [History] returns such replies. The reply shares the
+// memory of text.
 func EndedReply(id, text string, ending Ending) *Reply {
-	return &Reply{ID: id, text: []byte(text), ending: &ending}
+	return &Reply{ID: id, text: textOf(text), ending: &ending}
 }
 
 // Append appends delta to the text. It holds an incomplete character back until the remaining bytes arrive, and replaces
-// invalid UTF-8 with U+FFFD. After End, Append has no effect. Only the writer may call Append.
+// invalid UTF-8 with U+FFFD. After End, Append has no effect. If [Pump] has set a limit, Append cuts the text off there.
+// Only the writer may call Append.
 func (r *Reply) Append(delta []byte) {
 	if len(r.held) > 0 {
 		delta = append(r.held, delta...)
@@ -67,7 +71,7 @@ func (r *Reply) Flush() {
 }
 
 func (r *Reply) append(whole []byte) {
-	if len(whole) == 0 {
+	if len(whole) == 0 || r.full {
 		return
 	}
 	r.mu.Lock()
@@ -75,7 +79,13 @@ func (r *Reply) append(whole []byte) {
 		r.mu.Unlock()
 		return
 	}
-	r.text = appendValid(r.text, whole)
+	if !utf8.Valid(whole) {
+		whole = bytes.ToValidUTF8(whole, []byte(string(utf8.RuneError)))
+	}
+	if r.limit > 0 && len(whole) > r.limit-r.text.size {
+		whole, r.full = whole[:prefix(whole, r.limit-r.text.size)], true
+	}
+	r.text.append(whole)
 	changed := r.changed
 	r.mu.Unlock()
 	if changed != nil {
@@ -91,6 +101,9 @@ func (r *Reply) End(ending Ending) bool {
 		return false
 	}
 	r.ending = &ending
+	if m := ending.Message; m != nil && r.text.equals(m.Content) {
+		r.text = textOf(m.Content) // so that the text is in memory once
+	}
 	changed := r.changed
 	r.mu.Unlock()
 	if changed != nil {
@@ -99,12 +112,39 @@ func (r *Reply) End(ending Ending) bool {
 	return true
 }
 
-// Snapshot returns the text so far, and the ending; the ending is nil while the reply is streaming. The caller must not
-// change the text.
-func (r *Reply) Snapshot() (text []byte, ending *Ending) {
+// Join joins the chunks of the text, so that the text is in memory once, and returns it. Only the writer may call Join,
+// after the last Append.
+func (r *Reply) Join() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.text, r.ending
+	whole := r.text.String()
+	r.text = textOf(whole)
+	return whole
+}
+
+// Snapshot returns the text so far, and the ending; the ending is nil while the reply is streaming. It copies a text that
+// is longer than one chunk. Read and Size never copy.
+func (r *Reply) Snapshot() (text string, ending *Ending) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String(), r.ending
+}
+
+// Read returns a part of the text that begins at offset, and the ending; the ending is nil while the reply is streaming.
+// The part is empty if the reply has no text after offset; otherwise, more text may follow. The caller may keep the part.
+// It must neither change the part nor append to it. The capacity shows where the chunk ends, so a store can recognise parts
+// that follow each other in memory.
+func (r *Reply) Read(offset int) (part []byte, ending *Ending) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.from(offset), r.ending
+}
+
+// Size returns the size of the text so far, in bytes, and the ending; the ending is nil while the reply is streaming.
+func (r *Reply) Size() (bytes int, ending *Ending) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.size, r.ending
 }
 
 // onChange sets the function that the reply calls each time it has grown or ended. The reply holds no lock during the call.
@@ -127,24 +167,4 @@ func splitIncomplete(b []byte) (whole, rest []byte) {
 		break
 	}
 	return b, nil
-}
-
-// appendValid appends b to dst, with U+FFFD in place of each run of invalid UTF-8.
-func appendValid(dst, b []byte) []byte {
-	if !utf8.Valid(b) {
-		b = bytes.ToValidUTF8(b, []byte(string(utf8.RuneError)))
-	}
-	return append(dst, b...)
-}
-
-// cutDelta returns the longest prefix of text that has at most MaxDelta bytes and does not split a character.
-func cutDelta(text []byte) []byte {
-	if len(text) <= MaxDelta {
-		return text
-	}
-	n := MaxDelta
-	for !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n]
 }

@@ -44,7 +44,7 @@ func (a *fakeHistory) add(entries ...*Entry) {
 }
 
 func ended(text string) Ending {
-	return Ending{State: Completed, Message: []byte(text)}
+	return Ending{State: Completed, Message: &Document{Content: text}}
 }
 
 // drainInto calls Next until Next returns no event. It appends each event to out: the message id in "[id:", the text of
@@ -95,12 +95,12 @@ func TestAppend_SplitCharacter_TextStaysValidUTF8(t *testing.T) {
 			r := NewReply("r")
 			for i := 0; i < len(test.in); i += size {
 				r.Append([]byte(test.in[i:min(len(test.in), i+size)]))
-				if text, _ := r.Snapshot(); !utf8.Valid(text) {
+				if text, _ := r.Snapshot(); !utf8.ValidString(text) {
 					t.Fatalf("%q in pieces of %d bytes: the text %q is not valid UTF-8", test.in, size, text)
 				}
 			}
 			r.Flush()
-			if text, _ := r.Snapshot(); string(text) != test.want {
+			if text, _ := r.Snapshot(); text != test.want {
 				t.Errorf("%q in pieces of %d bytes: got %q, want %q", test.in, size, text, test.want)
 			}
 		}
@@ -115,8 +115,8 @@ func TestEnd_Twice_FirstEndingStays(t *testing.T) {
 	}
 	r.Append([]byte("late"))
 	text, ending := r.Snapshot()
-	if string(text) != "text" || string(ending.Message) != "first" {
-		t.Fatalf("got the text %q and the final message %q, want \"text\" and \"first\"", text, ending.Message)
+	if text != "text" || ending.Message.Content != "first" {
+		t.Fatalf("got the text %q and the final message %q, want \"text\" and \"first\"", text, ending.Message.Content)
 	}
 }
 

@@ -199,7 +199,7 @@ func (t *Topic) dropTail() {
 	t.mu.Lock()
 	if n := len(t.tail); n > 0 {
 		if r := t.tail[n-1].Reply; r != nil {
-			if _, ending := r.Snapshot(); ending == nil {
+			if _, ending := r.Size(); ending == nil {
 				t.mu.Unlock()
 				return // a new turn has begun
 			}

@@ -165,14 +165,14 @@ func (v *Viewer) show(e *Entry) (Event, bool) {
 		v.position, v.entry = After(e.ID), nil
 		return Event{}, false
 	}
-	text, ending := e.Reply.Snapshot()
-	from := v.position.Offset
-	for from < len(text) && !utf8.RuneStart(text[from]) {
-		from++ // the server issues no offset inside a character, so the client has invented this one
+	text, ending := e.Reply.Read(v.position.Offset)
+	for len(text) > 0 && !utf8.RuneStart(text[0]) {
+		v.position.Offset++ // the server issues no offset inside a character, so the client has invented this one
+		text, ending = e.Reply.Read(v.position.Offset)
 	}
-	if from < len(text) {
-		delta := cutDelta(text[from:])
-		v.position.Offset = from + len(delta)
+	if len(text) > 0 {
+		from, delta := v.position.Offset, text[:prefix(text, MaxDelta)]
+		v.position.Offset += len(delta)
 		return Event{Kind: Delta, Entry: e, Offset: from, Delta: delta, After: v.position}, true
 	}
 	if ending == nil {

@@ -161,6 +161,9 @@ func TestKill_AnyMoment_KeepsAcknowledgedMessages(t *testing.T) {
 		answered += len(k.replies)
 	}
 	t.Logf("%d crashes: %d whole replies received, %d replies interrupted; lost words were at most %v old", rounds, answered, interrupted, lost)
+	if lost > time.Second { // the guides promise 50 ms and the time of a write; the rest is for a busy machine
+		t.Errorf("a crash lost words that were %v old", lost)
+	}
 	if interrupted < rounds || answered < rounds {
 		t.Error("too little load for this test to prove anything")
 	}

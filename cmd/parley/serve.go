@@ -39,6 +39,7 @@ type serve struct {
 	APIKey         string   `name:"api-key" env:"OPENAI_API_KEY" placeholder:"KEY" help:"Key for that API. Set it in the environment: other users can see command lines."`
 	FirstByte      duration `name:"model-first-byte" env:"PARLEY_MODEL_FIRST_BYTE" default:"120s" help:"Timeout for the first byte of a model's response."`
 	Stall          duration `name:"model-stall" env:"PARLEY_MODEL_STALL" default:"60s" help:"Timeout for each further byte of the response."`
+	MaxReplyBytes  int      `env:"PARLEY_MAX_REPLY_BYTES" default:"1048576" help:"Maximum size of a reply's text in bytes, from 4096 to 16777216. A reply may also have at most 256 bytes for each token of its room. A longer reply ends as completed, with the finish reason length."`
 	DrainTimeout   duration `env:"PARLEY_DRAIN_TIMEOUT" default:"30s" help:"How long live replies may continue after SIGTERM or SIGINT; then they end as interrupted."`
 	PublicURL      string   `name:"public-url" env:"PARLEY_PUBLIC_URL" placeholder:"URL" help:"Scheme and host under which clients reach the server, for example https://chat.example.com. Default: the Host header of each request."`
 	TrustedProxies []string `env:"PARLEY_TRUSTED_PROXIES" placeholder:"ADDRESS" help:"Addresses or networks of the proxies in front of the server, separated by commas, for example 127.0.0.1,10.1.0.0/16. Their X-Forwarded-For is believed."`
@@ -102,7 +103,8 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	service := service.New(service.Options{
 		Store: backend.Conversation, Nodes: backend.Nodes, Model: metrics.Model(model), Embedder: metrics.Embedder(chosen.embedder),
 		Count: counter.Count, Log: log,
-		Timeouts: stream.Timeouts{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)}, MaxInFlight: c.maxInFlight(),
+		Timeouts:      stream.Timeouts{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)},
+		MaxReplyBytes: c.MaxReplyBytes, MaxInFlight: c.maxInFlight(),
 	})
 	if err := service.Start(ctx); err != nil {
 		return err
@@ -179,6 +181,9 @@ func (c *serve) check() error {
 	}
 	if c.PublicURL != "" && originOf(c.PublicURL) != c.PublicURL {
 		return fmt.Errorf("--public-url (PARLEY_PUBLIC_URL): invalid URL %q: use scheme and host alone, for example https://chat.example.com", c.PublicURL)
+	}
+	if err := checkReplyBytes(c.MaxReplyBytes); err != nil {
+		return err
 	}
 	if c.MaxSockets < 1 {
 		return fmt.Errorf("--max-sockets (PARLEY_MAX_SOCKETS): must be at least 1, not %d", c.MaxSockets)
@@ -287,15 +292,16 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 	return nil
 }
 
-// logger returns a logger with the configured format and level. It writes to standard error.
+// logger returns a logger with the configured format and level. It writes to standard error, and only one line a minute about each
+// fault of the store.
 func (c *serve) logger(o output) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.LogLevel)) // the enum of the flag admits only valid levels
 	options := &slog.HandlerOptions{Level: level}
 	if c.Log == "json" {
-		return slog.New(slog.NewJSONHandler(o.errs, options))
+		return slog.New(newFaultLog(slog.NewJSONHandler(o.errs, options)))
 	}
-	return slog.New(slog.NewTextHandler(o.errs, options))
+	return slog.New(newFaultLog(slog.NewTextHandler(o.errs, options)))
 }
 
 // models holds the models that serve uses, and their description for the start-up text.

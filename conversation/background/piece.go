@@ -63,9 +63,12 @@ func (s *Summaries) earlierPiece(ctx context.Context, owner conversation.Owner, 
 	}
 	limit := window.SummaryInputLimit(f.Session.Context.MaxTokens)
 	var whole, p piece // whole has the complete exchanges; p also has the exchange that the loop is reading
+	// The page is also bounded in bytes, so it may end between a message and its reply.
+	torn := page.More && page.Messages[len(page.Messages)-1].Role != conversation.Assistant
 	for i := range page.Messages {
 		m := prompt.MessageOf(&page.Messages[i])
 		if len(f.Messages) > 0 && m.ID >= f.Messages[0].ID {
+			torn = false
 			break
 		}
 		if !m.Answers {
@@ -76,8 +79,11 @@ func (s *Summaries) earlierPiece(ctx context.Context, owner conversation.Owner, 
 			return &whole, nil
 		}
 	}
-	if p.count == 0 {
+	switch {
+	case p.count == 0:
 		return nil, nil
+	case torn && whole.count > 0:
+		return &whole, nil
 	}
 	return &p, nil
 }

@@ -1,7 +1,6 @@
 package background
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,12 +40,12 @@ func (s *Summaries) write(ctx context.Context, maxTokens int, old string, messag
 			{Role: string(conversation.System), Content: system},
 			{Role: string(conversation.User), Content: data},
 		},
-		MaxTokens: room, Summary: true,
+		MaxTokens: room, MaxBytes: window.ReplyBytes(room, s.MaxBytes), Summary: true,
 	}
 	reply := stream.NewReply("")
 	outcome := stream.Pump(ctx, s.Model, request, reply, s.Timeouts)
-	raw, _ := reply.Snapshot()
-	text := strings.TrimSpace(string(raw))
+	raw := reply.Join()
+	text := strings.TrimSpace(raw)
 	switch {
 	case outcome.Err != nil:
 		return "", conversation.Usage{}, outcome.Err
@@ -57,7 +56,7 @@ func (s *Summaries) write(ctx context.Context, maxTokens int, old string, messag
 	}
 	usage := conversation.Usage{
 		Prompt:     s.Count(system) + s.Count(data) + 2*window.MessageOverhead + window.PromptOverhead,
-		Completion: s.Count(string(raw)), Estimated: true,
+		Completion: s.Count(raw), Estimated: true,
 	}
 	if u := outcome.Result.Usage; u != nil {
 		usage = conversation.Usage{Prompt: u.Prompt, Completion: u.Completion}
@@ -74,7 +73,7 @@ func quote(count func(string) int, old string, messages []prompt.Message, limit 
 		longest = max(longest, len(m.Content))
 	}
 	for {
-		var b bytes.Buffer
+		var b strings.Builder        // its String copies nothing
 		lines := json.NewEncoder(&b) // writes a newline after each value
 		lines.SetEscapeHTML(false)
 		if old != "" {

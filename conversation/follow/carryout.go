@@ -1,9 +1,9 @@
 package follow
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"parley/conversation"
@@ -65,7 +65,7 @@ func (f *Follower) endReply(ctx context.Context, x *session, reply *stream.Reply
 	m, err := f.options.Store.Message(ctx, x.owner, x.id, reply.ID)
 	switch {
 	case errors.Is(err, conversation.ErrMessageNotFound) && reply.ID > cleared: // a fail-over has lost the reply
-		m = conversation.Message{ID: reply.ID, SessionID: x.id, Role: conversation.Assistant, Content: string(textOf(reply)),
+		m = conversation.Message{ID: reply.ID, SessionID: x.id, Role: conversation.Assistant, Content: textOf(reply),
 			CreatedAt: conversation.TimeOf(time.Now())}
 		lost := m.AsLost()
 		ending = lost.Ending()
@@ -75,8 +75,8 @@ func (f *Follower) endReply(ctx context.Context, x *session, reply *stream.Reply
 	case m.Status == stream.Streaming:
 		return nil // the update was from before the reply began
 	default:
-		if rest, ok := bytes.CutPrefix([]byte(m.Content), textOf(reply)); ok {
-			reply.Append(rest)
+		if rest, ok := strings.CutPrefix(m.Content, textOf(reply)); ok {
+			reply.Append([]byte(rest))
 		}
 		ending = m.Ending()
 	}
@@ -88,7 +88,7 @@ func (f *Follower) endReply(ctx context.Context, x *session, reply *stream.Reply
 	return nil
 }
 
-func textOf(reply *stream.Reply) []byte {
+func textOf(reply *stream.Reply) string {
 	text, _ := reply.Snapshot()
 	return text
 }

@@ -42,7 +42,7 @@ func TestFollow_OtherNodesReply_ShownWhole(t *testing.T) {
 		began := time.Now()
 		c.End()
 		event, text := v.Until(stream.Ended)
-		m := conversationtest.Decode(t, event.Ending.Message)
+		m := conversationtest.Decode(t, event.Ending.Message.AppendJSON(nil))
 		if text != want || m.Content != want || m.Status != stream.Completed || time.Since(began) != 0 {
 			t.Errorf("%v after the end: viewers saw %q, the reply has %q", time.Since(began), text, m.Content)
 		}
@@ -253,7 +253,7 @@ func TestFollow_ReplyLost_ShownAsInterrupted(t *testing.T) {
 		cluster.Fail("Message", conversation.ErrMessageNotFound)
 		c.End()
 		event, _ := v.Until(stream.Ended)
-		if m := conversationtest.Decode(t, event.Ending.Message); m.Status != stream.Interrupted || m.Content != "Half of" || *m.Usage != (conversation.Usage{Estimated: true}) {
+		if m := conversationtest.Decode(t, event.Ending.Message.AppendJSON(nil)); m.Status != stream.Interrupted || m.Content != "Half of" || *m.Usage != (conversation.Usage{Estimated: true}) {
 			t.Errorf("the reply ended as %+v", m)
 		}
 	})

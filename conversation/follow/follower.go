@@ -294,7 +294,8 @@ func (f *Follower) poll(ctx context.Context, due []*session) {
 	for i, x := range due {
 		followed[i] = conversation.Followed{Owner: x.owner, SessionID: x.id}
 		if x.reply != nil {
-			followed[i].Reply, followed[i].Offset = x.reply.ID, len(textOf(x.reply))
+			followed[i].Reply = x.reply.ID
+			followed[i].Offset, _ = x.reply.Size()
 		}
 	}
 	f.mu.Unlock()

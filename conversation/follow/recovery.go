@@ -101,8 +101,8 @@ func (f *Follower) positionNow(session conversation.Session) stream.Position {
 	if reply == nil { // the turn has begun, but is not shown yet
 		return stream.After(session.LiveMessage)
 	}
-	text, ending := reply.Snapshot()
-	return stream.Position{ID: session.LiveReply, Offset: len(text), Ended: ending != nil}
+	size, ending := reply.Size()
+	return stream.Position{ID: session.LiveReply, Offset: size, Ended: ending != nil}
 }
 
 // history lets viewers read messages that are no longer in memory.

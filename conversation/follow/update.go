@@ -94,9 +94,12 @@ func newer(page conversation.MessagePage, head string) (previous string, message
 			return head, reversed(all[:i])
 		}
 	}
-	if page.More && len(all) > 0 { // the page does not reach back to head, so previous is the oldest message on the page
-		last := len(all) - 1
+	// If the page does not reach back to head, previous is the oldest message on the page. A message that fills the page alone
+	// is shown, because otherwise viewers would never see it.
+	if last := len(all) - 1; page.More && last > 0 {
 		return all[last].ID, reversed(all[:last])
+	} else if page.More && last == 0 {
+		return stream.Before(all[0].ID).ID, all
 	}
 	return max(head, page.Session.Cleared), reversed(all)
 }

@@ -164,6 +164,7 @@ func TestNewer_ReturnsMessagesAfterHead(t *testing.T) {
 		"head is empty":           {page(false, "", "m2", "m1"), "", "", []string{"m1", "m2"}},
 		"head was cleared":        {page(false, "m3", "m5", "m4"), "m2", "m3", []string{"m4", "m5"}},
 		"head is before the page": {page(true, "", "m9", "m8", "m7"), "m2", "m7", []string{"m8", "m9"}},
+		"one message fills page":  {page(true, "", "m9"), "m2", "m", []string{"m9"}},
 		"all messages cleared":    {page(false, "m3"), "m2", "m3", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -58,6 +58,17 @@ func (s *Service) Message(ctx context.Context, owner conversation.Owner, session
 	return s.current(ctx, owner, m)
 }
 
+// IsReply reports whether a message is a reply. Its errors are those of Message. It does not read the text of a reply that is
+// in memory, because each viewer calls it.
+func (s *Service) IsReply(ctx context.Context, owner conversation.Owner, sessionID, messageID string) (bool, error) {
+	if s.hub.Reply(sessionID, messageID) != nil {
+		_, err := s.Store.Session(ctx, owner, sessionID) // fails if the session belongs to another owner
+		return err == nil, err
+	}
+	m, err := s.Store.Message(ctx, owner, sessionID, messageID)
+	return m.Role == conversation.Assistant, err
+}
+
 // current returns a message with its current text, and the position after that text. For a live reply, the store's text
 // is up to one journal tick old.
 func (s *Service) current(ctx context.Context, owner conversation.Owner, m conversation.Message) (conversation.Message, stream.Position, error) {
@@ -65,10 +76,10 @@ func (s *Service) current(ctx context.Context, owner conversation.Owner, m conve
 		return m, stream.After(m.ID), nil
 	}
 	if r := s.hub.Reply(m.SessionID, m.ID); r != nil {
-		text, ending := r.Snapshot()
+		size, ending := r.Size()
 		if ending == nil {
-			if len(text) > len(m.Content) { // if another node writes the reply, this node may have less text than the store
-				m.Content = string(text)
+			if size > len(m.Content) { // if another node writes the reply, this node may have less text than the store
+				m.Content, _ = r.Snapshot()
 			}
 			return m, stream.Position{ID: m.ID, Offset: len(m.Content)}, nil
 		}

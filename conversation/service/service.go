@@ -23,6 +23,9 @@ type Options struct {
 	Count    func(text string) int // returns the number of tokens of a text
 	Timeouts stream.Timeouts       // of the model
 	Log      *slog.Logger
+	Now      func() time.Time // the wall clock; nil means time.Now
+	// MaxReplyBytes is the maximum size of a reply's text in bytes; 0 means window.DefaultReplyBytes.
+	MaxReplyBytes int
 	// MaxInFlight is the maximum number of sends in flight on this node; 0 means no limit.
 	MaxInFlight int
 }
@@ -44,6 +47,9 @@ type Service struct {
 
 // New returns a Service. It runs no goroutine before Start.
 func New(o Options) *Service {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	s := &Service{Options: o, hub: stream.NewHub()}
 	s.Follower = follow.New(follow.Options{
 		Store: o.Store, Nodes: o.Nodes, Hub: s.hub, Log: o.Log,
@@ -51,11 +57,11 @@ func New(o Options) *Service {
 		Gone:      func(sessionID string) { s.summaries.Cancel(sessionID) },
 	})
 	s.summaries = background.NewSummaries(background.SummaryOptions{
-		Store: o.Store, Model: o.Model, Timeouts: o.Timeouts, Count: o.Count, Viewers: s.Follower, Log: o.Log,
+		Store: o.Store, Model: o.Model, Timeouts: o.Timeouts, MaxBytes: o.MaxReplyBytes, Count: o.Count, Viewers: s.Follower, Log: o.Log,
 	})
 	s.embeddings = background.NewEmbeddings(background.EmbeddingOptions{Store: o.Store, Embedder: o.Embedder, Log: o.Log})
 	s.Turns = turn.New(turn.Options{
-		Store: o.Store, Nodes: o.Nodes, Model: o.Model, Timeouts: o.Timeouts, Count: o.Count, Hub: s.hub,
+		Store: o.Store, Nodes: o.Nodes, Model: o.Model, Timeouts: o.Timeouts, MaxBytes: o.MaxReplyBytes, Count: o.Count, Hub: s.hub,
 		Follower: s.Follower, Summaries: s.summaries, Embeddings: s.embeddings, Log: o.Log, MaxInFlight: o.MaxInFlight,
 	})
 	return s
@@ -112,8 +118,12 @@ const (
 	// sweepEvery is the longest time between two calls of RemoveExpired. Other nodes also create sessions, and only
 	// RemoveExpired tells this node when these sessions expire.
 	sweepEvery = time.Minute
-	// sweepRetry is the delay before a failed call of RemoveExpired is retried.
+	// sweepRetry is the delay before a failed call of RemoveExpired is retried. It is also the shortest time between two
+	// calls if the store's clock is behind the clock of this node.
 	sweepRetry = time.Second
+	// clockEvery is the time between two looks at the wall clock. A timer does not notice that the clock is set, and does
+	// not run while the machine is suspended.
+	clockEvery = time.Second
 )
 
 // removeExpired removes sessions when they expire, until ctx is done.
@@ -128,17 +138,31 @@ func (s *Service) removeExpired(ctx context.Context) {
 			s.hub.Remove(r.Session.ID, stream.Expired)
 			s.StopReply(r.Session.ID, r.Session.LiveReply, stream.ErrCancelled)
 		}
-		wait := sweepEvery
-		if next != 0 {
-			wait = max(0, min(wait, time.Until(next.Go())))
+		longest := sweepEvery
+		if now := conversation.TimeOf(s.Now()); err != nil || next != 0 && next <= now {
+			longest, next = sweepRetry, 0
 		}
-		if err != nil {
-			wait = sweepRetry
+		if !s.awaitTime(ctx, next, longest) {
+			return
+		}
+	}
+}
+
+// awaitTime waits until the wall clock shows the time at, but not longer than longest. If at is 0, it waits for the duration
+// longest. It returns false if ctx is done first.
+func (s *Service) awaitTime(ctx context.Context, at conversation.Time, longest time.Duration) bool {
+	for end := time.Now().Add(longest); ; {
+		wait := time.Until(end)
+		if at != 0 {
+			wait = min(wait, at.Go().Sub(s.Now()))
+		}
+		if wait <= 0 {
+			return ctx.Err() == nil
 		}
 		select {
 		case <-ctx.Done():
-			return
-		case <-time.After(wait):
+			return false
+		case <-time.After(min(wait, clockEvery)):
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -367,6 +368,67 @@ func TestExpiry_RemovalFails_Retried(t *testing.T) {
 		}
 		if lines := strings.Count(log.String(), "expired sessions could not be removed"); lines != 2 {
 			t.Errorf("the log has %d lines: %s", lines, log.String())
+		}
+	})
+}
+
+// clocked is a store whose clock is ahead of time.Now by a duration.
+type clocked struct {
+	conversation.Store
+	ahead *atomic.Int64
+	calls atomic.Int64 // of RemoveExpired
+	id    atomic.Value // string; the only session
+}
+
+func (s *clocked) RemoveExpired(ctx context.Context) ([]conversation.OwnedSession, conversation.Time, error) {
+	s.calls.Add(1)
+	id, _ := s.id.Load().(string)
+	session, err := s.Store.Session(ctx, owner, id)
+	if err != nil {
+		return nil, 0, nil
+	}
+	if session.ExpiresAt > conversation.TimeOf(time.Now().Add(time.Duration(s.ahead.Load()))) {
+		return nil, session.ExpiresAt, nil
+	}
+	_, err = s.Store.DeleteSession(ctx, owner, id)
+	return []conversation.OwnedSession{{Owner: owner, Session: session}}, 0, err
+}
+
+// The clock of the machine is set to a time after the expiry, or the machine was suspended for as long.
+func TestExpiry_ClockJumpsAhead_ViewerToldWithin1s(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ahead atomic.Int64
+		store := &clocked{ahead: &ahead}
+		n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) {
+			store.Store, o.Store = o.Store, store
+			o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())).Round(0) }
+		})
+		id := n.NewSession()
+		store.id.Store(id)
+		v := n.Watch(id, nil)
+		time.Sleep(90 * time.Second) // RemoveExpired has returned the expiry time
+		ahead.Store(int64(25 * time.Hour))
+		jumped := time.Now()
+		if event := v.Event(); event.Kind != stream.Expired || time.Since(jumped) > time.Second {
+			t.Errorf("%v after the clock jumped, the viewer was shown %+v", time.Since(jumped), event)
+		}
+	})
+}
+
+// The clock of this node is ahead of the store's clock, so the store does not remove the session yet.
+func TestExpiry_StoresClockBehind_OneCallASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &clocked{ahead: new(atomic.Int64)}
+		n := conversationtest.Start(t, conversationtest.Echo, func(o *service.Options) {
+			store.Store, o.Store = o.Store, store
+			o.Now = func() time.Time { return time.Now().Add(25 * time.Hour).Round(0) }
+		})
+		store.id.Store(n.NewSession())
+		time.Sleep(90 * time.Second)
+		before := store.calls.Load()
+		time.Sleep(100 * time.Second)
+		if calls := store.calls.Load() - before; calls < 99 || calls > 101 {
+			t.Errorf("%d calls of RemoveExpired in 100 s, want one a second", calls)
 		}
 	})
 }

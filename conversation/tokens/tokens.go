@@ -3,6 +3,7 @@ package tokens
 import (
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/tiktoken-go/tokenizer"
 )
@@ -31,13 +32,40 @@ func (c *Counter) Encoding() string { return string(c.encoding) }
 // that time waits until the vocabulary is built.
 func (c *Counter) Warm() { c.vocabulary() }
 
+// partSize is the maximum number of bytes that the library gets at once, because it takes up to 40 bytes of memory for
+// each byte of text. A message of a client is never larger: it has at most 10,000 characters of 4 bytes.
+const partSize = 64 << 10
+
 // Count returns the number of tokens of text; 0 if text is empty. The time grows linearly with the length of text. It
-// counts each byte of invalid UTF-8 as U+FFFD.
-func (c *Counter) Count(text string) int {
-	if text == "" {
-		return 0
+// counts each byte of invalid UTF-8 as U+FFFD. If text is larger than 64 KiB, Count counts it in parts. The result may
+// then be a few tokens higher for each part.
+func (c *Counter) Count(text string) (n int) {
+	for len(text) > partSize {
+		end := endOfPart(text)
+		n += c.vocabulary().count(text[:end])
+		text = text[end:]
 	}
-	return c.vocabulary().count(text)
+	if text != "" {
+		n += c.vocabulary().count(text)
+	}
+	return n
+}
+
+// endOfPart returns the end of the first part of a text that is larger than partSize. In its last KiB, a part ends between
+// a letter and a space before another letter, if possible: no token goes over such a place. Otherwise it ends after a
+// character.
+func endOfPart(text string) int {
+	letter := func(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
+	for end := partSize - 1; end > partSize-1024; end-- {
+		if text[end] == ' ' && letter(text[end-1]) && letter(text[end+1]) {
+			return end
+		}
+	}
+	end := partSize
+	for end > partSize-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return end
 }
 
 // encodingOf returns the encoding of a model, as tiktoken's table states it for the two encodings that chat models use.

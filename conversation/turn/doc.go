@@ -32,8 +32,8 @@
 //   - [Turns.Begin] never waits for a busy session: the result of a queued send arrives on the returned channel.
 //     [Turns.Send] waits.
 //   - Nothing of a turn is shown before its sender calls [Sent.Start]. So a socket can acknowledge the send first.
-//   - A queued send gives up after 30 s, when its caller leaves, and in a drain. A turn that has begun continues
-//     without its caller.
+//   - A queued send gives up after 30 s, when its caller leaves, in a drain, and when the store has failed for 2 s to
+//     store the ending before it. A turn that has begun continues without its caller.
 //   - A send takes a slot before work is done for it (TakeSlot). The slot is free again when the send and its turn are over.
 //   - No viewer or caller sees an ending before it is stored. The node sends the ending to the store until the store
 //     accepts or refuses it, or until 2 s after the timeout of a drain. A caller waits 2 s for a store that is silent or

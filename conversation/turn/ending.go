@@ -48,6 +48,7 @@ func (t *Turn) end(offered conversation.Message, timing conversation.Timing) {
 	t.ending.since = time.Now()
 	close(t.ending.began)
 	const first, longest = 10 * time.Millisecond, time.Second
+	var late *time.Timer
 	for wait := first; t.decision == undecided; wait = min(2*wait, longest) {
 		decided, err := t.offer(key, offered, timing)
 		switch {
@@ -68,10 +69,29 @@ func (t *Turn) end(offered conversation.Message, timing conversation.Timing) {
 			}
 			if !errors.Is(err, conversation.ErrStoreBusy) {
 				t.ending.failed.Store(true)
+				late = t.wakeQueued(late)
 			}
 			t.turns.pause(wait)
 		}
 	}
+}
+
+// wakeQueued ends the queued sends of the session when the ending is late: at endTimeout, and at each later attempt. late
+// is the timer that the first call has returned; nil at the first call.
+func (t *Turn) wakeQueued(late *time.Timer) *time.Timer {
+	wake := func() {
+		if !t.Over() {
+			t.turns.live.endingIsLate(t.begun.Key.SessionID)
+		}
+	}
+	left := t.turns.options.endTimeout() - time.Since(t.ending.since)
+	switch {
+	case left <= 0:
+		wake()
+	case late == nil:
+		return time.AfterFunc(left, wake)
+	}
+	return late
 }
 
 // offer calls EndTurn once. The call ends early when a drain gives up. If the drain gave up before the call, the store

@@ -5,15 +5,25 @@ import "sync"
 // registry holds the live turns of this node, and counts the running calls of BeginTurn, which may add a turn.
 type registry struct {
 	mu        sync.Mutex
-	turns     map[string]*Turn // guarded by mu; by the reply's id
-	sessions  map[string]int   // guarded by mu; number of live turns, by session
-	beginning map[string]int   // guarded by mu; calls of BeginTurn that have not returned, by session
-	begins    *sync.Cond       // uses mu; signals that beginning has decreased
-	stopped   error            // guarded by mu; set by stopAll: add stops later turns with this cause
+	turns     map[string]*Turn        // guarded by mu; by the reply's id
+	sessions  map[string]int          // guarded by mu; number of live turns, by session
+	beginning map[string]int          // guarded by mu; calls of BeginTurn that have not returned, by session
+	begins    *sync.Cond              // uses mu; signals that beginning has decreased
+	queued    map[string]*queuedSends // guarded by mu; queued sends that watch the endings of their session, by session
+	stopped   error                   // guarded by mu; set by stopAll: add stops later turns with this cause
+}
+
+// queuedSends are queued sends of a session.
+type queuedSends struct {
+	late  chan struct{} // closed when an ending of the session is late
+	count int
 }
 
 func newRegistry() *registry {
-	r := &registry{turns: make(map[string]*Turn), sessions: make(map[string]int), beginning: make(map[string]int)}
+	r := &registry{
+		turns: make(map[string]*Turn), sessions: make(map[string]int), beginning: make(map[string]int),
+		queued: make(map[string]*queuedSends),
+	}
 	r.begins = sync.NewCond(&r.mu)
 	return r
 }
@@ -31,6 +41,36 @@ func (r *registry) begin(sessionID string) (done func()) {
 			delete(r.beginning, sessionID)
 		}
 		r.begins.Broadcast()
+	}
+}
+
+// watchEndings returns a channel that is closed when the store has failed to store an ending of the session in time. The
+// caller must call done when it no longer reads the channel.
+func (r *registry) watchEndings(sessionID string) (late <-chan struct{}, done func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sends := r.queued[sessionID]
+	if sends == nil {
+		sends = &queuedSends{late: make(chan struct{})}
+		r.queued[sessionID] = sends
+	}
+	sends.count++
+	return sends.late, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if sends.count--; sends.count == 0 && r.queued[sessionID] == sends {
+			delete(r.queued, sessionID)
+		}
+	}
+}
+
+// endingIsLate wakes the queued sends of a session.
+func (r *registry) endingIsLate(sessionID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if sends := r.queued[sessionID]; sends != nil {
+		close(sends.late)
+		delete(r.queued, sessionID)
 	}
 }
 

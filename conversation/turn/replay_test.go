@@ -236,7 +236,7 @@ func TestOrphans_SearchFails_EndedByRetry(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		cluster.Fail("EndOrphans", nil)
 		event, text := v.Until(stream.Ended)
-		if m := conversationtest.Decode(t, event.Ending.Message); m.Status != stream.Interrupted || m.Content != "Half of" || text != "Half of" {
+		if m := conversationtest.Decode(t, event.Ending.Message.AppendJSON(nil)); m.Status != stream.Interrupted || m.Content != "Half of" || text != "Half of" {
 			t.Errorf("viewers see %+v after %q", m, text)
 		}
 		<-c.Closed // node a is alive after all, so it stops its turn

@@ -162,12 +162,17 @@ func (t *Turns) awaitTurn(ctx context.Context, slot *Slot, turn conversation.New
 }
 
 // awaitGrant waits until the store grants the session to the waiter. If ctx ends or a drain begins first, awaitGrant
-// leaves the queue and returns the cause.
+// leaves the queue and returns the cause. So it does if the session's reply has ended, and the store fails to store the
+// ending in time: the session could stay busy for as long as the fault of the store lasts.
 func (t *Turns) awaitGrant(ctx context.Context, owner conversation.Owner, sessionID, waiter string, queued *conversation.Queued) error {
+	late, done := t.live.watchEndings(sessionID)
+	defer done()
 	var err error
 	select {
 	case <-queued.Granted:
 		return nil
+	case <-late:
+		err = conversation.ErrEndingNotStored
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-t.draining:

@@ -212,7 +212,7 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		store.failing.Store(false)
 		event, _ := v.Until(stream.Ended)
-		if m := conversationtest.Decode(t, event.Ending.Message); m.Content != "A reply." || m.Status != stream.Completed {
+		if m := conversationtest.Decode(t, event.Ending.Message.AppendJSON(nil)); m.Content != "A reply." || m.Status != stream.Completed {
 			t.Errorf("after the store works again, the reply ended as %+v", m)
 		}
 		synctest.Wait()
@@ -223,6 +223,37 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 		}
 		if h := n.All(session); len(h) != 2 || h[1].Status != stream.Completed {
 			t.Errorf("history has %+v", h)
+		}
+	})
+}
+
+// Two sends wait behind a reply when it ends, and a third comes later. The store does not store the ending.
+func TestEnding_NotStored_QueuedSendsFailWithin2s(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model, store := conversationtest.NewDirected(), &faulty{}
+		n := conversationtest.Start(t, model, func(o *service.Options) { store.Store, o.Store = o.Store, store })
+		session := n.NewSession()
+		n.Begun(session, "hello")
+		first, second := n.Later(conversationtest.Message(session, "first")), n.Later(conversationtest.Message(session, "second"))
+		synctest.Wait()
+		store.failing.Store(true)
+		model.Next(t).End()
+		ended := time.Now()
+		for name, reply := range map[string]<-chan conversationtest.Reply{"the first": first, "the second": second} {
+			conversationtest.Fails(t, name, (<-reply).Err, conversation.ErrEndingNotStored)
+		}
+		if waited := time.Since(ended); waited > 2*time.Second {
+			t.Errorf("the queued sends failed after %v, want 2 s", waited)
+		}
+		sent := time.Now()
+		conversationtest.Fails(t, "the third", n.SendAndWait(t.Context(), conversationtest.Message(session, "third")).Err, conversation.ErrEndingNotStored)
+		if waited := time.Since(sent); waited > 2*time.Second {
+			t.Errorf("the third send failed after %v, want 2 s at most", waited)
+		}
+		store.failing.Store(false)
+		go func() { model.Next(t).End() }()
+		if r := n.SendAndWait(t.Context(), conversationtest.Message(session, "fourth")); r.Err != nil {
+			t.Errorf("after the store works again, a send returned %v", r.Err)
 		}
 	})
 }
@@ -278,7 +309,7 @@ func TestEnding_DecidedElsewhere_ShownAsStored(t *testing.T) {
 				return
 			}
 			event, text := v.Until(stream.Ended)
-			m := conversationtest.Decode(t, event.Ending.Message)
+			m := conversationtest.Decode(t, event.Ending.Message.AppendJSON(nil))
 			if m.Status != test.status || m.Content != "text" || text != "text" {
 				t.Errorf("viewers see %+v after %q", m, text)
 			}

@@ -74,8 +74,10 @@ func (t *Turn) run() {
 	defer t.cancel(nil)
 	request := t.fit()
 	outcome := t.write(request)
+	done := t.turns.endings.enter(t.reply)
 	t.end(t.endedBy(outcome), t.timing(outcome))
 	t.show(outcome)
+	done()
 	t.workAfterReply()
 	t.topic.Close()
 }
@@ -103,7 +105,9 @@ func (t *Turn) fit() stream.Request {
 	if dropped, ok := f.Dropped(); ok {
 		o.Hub.NotifySummarised(t.begun.Key.SessionID, dropped)
 	}
-	return f.Request()
+	request := f.Request()
+	request.MaxBytes = window.ReplyBytes(request.MaxTokens, o.MaxBytes)
+	return request
 }
 
 // write calls the model and appends its text to the reply.
@@ -118,9 +122,8 @@ func (t *Turn) write(request stream.Request) stream.Outcome {
 
 // endedBy returns the final reply for the model's outcome, with its usage.
 func (t *Turn) endedBy(outcome stream.Outcome) conversation.Message {
-	text, _ := t.reply.Snapshot()
 	m := t.begun.Reply
-	m.Content, m.Status, m.Context = string(text), outcome.State, &t.report
+	m.Content, m.Status, m.Context = t.reply.Join(), outcome.State, &t.report
 	m.FinishReason = outcome.Result.FinishReason
 	if outcome.Err != nil {
 		m.Error = &conversation.ReplyError{Code: outcome.Err.Code, Message: outcome.Err.Message}

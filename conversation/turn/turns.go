@@ -12,8 +12,8 @@ import (
 	"parley/stream"
 )
 
-// journalTick is the interval at which new text of live replies goes to the store. A crash loses at most the text of
-// one tick. Viewers on other nodes get text one tick late. A shorter tick would cost more writes, and viewers would not
+// journalTick is the interval at which new text of live replies goes to the store. A crash loses the text of
+// one tick, and of the time that its write takes. Viewers on other nodes get text one tick late. A shorter tick would cost more writes, and viewers would not
 // notice a difference.
 const journalTick = 50 * time.Millisecond
 
@@ -30,6 +30,7 @@ type Options struct {
 	Nodes      conversation.Nodes // nil if no other node shares the store
 	Model      stream.Model
 	Timeouts   stream.Timeouts
+	MaxBytes   int                   // the maximum of window.ReplyBytes
 	Count      func(text string) int // returns the number of tokens of a text
 	Hub        *stream.Hub
 	Follower   *follow.Follower
@@ -47,6 +48,7 @@ type Turns struct {
 	live     *registry
 	slots    *slots
 	gates    *gates
+	endings  largeEndings
 	draining chan struct{}      // closed when Drain begins
 	storing  context.Context    // of the calls of EndTurn
 	abandon  context.CancelFunc // ends storing, so that turns no longer wait for the store
@@ -59,7 +61,7 @@ type Turns struct {
 func New(options Options) *Turns {
 	t := &Turns{
 		options: options, live: newRegistry(), slots: newSlots(options.MaxInFlight), draining: make(chan struct{}),
-		gates:   newGates(options.Nodes != nil),
+		gates: newGates(options.Nodes != nil), endings: make(largeEndings, endingsAtOnce),
 		journal: stream.NewJournal(options.Store, journalTick, options.Log),
 	}
 	t.storing, t.abandon = context.WithCancel(context.Background())

@@ -5,6 +5,7 @@
 //
 //	maxTokens  = reply room + prompt overhead + budget
 //	reply room = a quarter of maxTokens, at most 4,096 ([ReplyRoom]); the provider gets it as the reply's limit
+//	             a model that ignores this limit is stopped at a limit in bytes ([ReplyBytes])
 //	budget     = tokens for the messages of the prompt, including 4 each for the chat format ([Budget])
 //
 // [Check] decides from stored counts whether the window can hold a new message. Without summaries (compressionEnabled

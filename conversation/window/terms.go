@@ -20,16 +20,21 @@ type Term struct {
 	Count uint32
 }
 
+// maxTermsText is the number of bytes of a text that TermsOf reads. The text of 4,096 tokens, the largest reply room, has
+// about 20 KB. A turn may read the terms of 1,000 exchanges, so a reply of a model that ignores its limit must not have more.
+const maxTermsText = 64 << 10
+
 // TermsOf returns the terms of several texts together, for example of a message and its reply. Its time grows as n log
 // n with the number of words.
 //
 // Words are runs of letters, marks and digits. TermsOf ignores case, the accents of Latin letters and the usual endings
 // of English words. Many Germanic and Romance languages have similar endings, so TermsOf need not detect the language.
 // Without the ending, only the first six letters of a word count. In scripts without spaces between words, and in
-// Korean, each pair of adjacent characters is a term.
+// Korean, each pair of adjacent characters is a term. Only the first maxTermsText bytes of each text count.
 func TermsOf(texts ...string) Terms {
 	var s segmenter
 	for _, text := range texts {
+		text = text[:min(len(text), maxTermsText)]
 		for _, r := range text {
 			s.next(r)
 		}

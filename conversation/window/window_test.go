@@ -40,3 +40,15 @@ func TestCheck_AnySizes_OKOnlyIfPromptFits(t *testing.T) {
 		}
 	})
 }
+
+func TestReplyBytes_Limits_FollowTokensAndMaximum(t *testing.T) {
+	for _, test := range []struct{ tokens, maxBytes, want int }{
+		{16, 0, 4096}, {1024, 0, 256 << 10}, {MaxReplyRoom, 0, 1 << 20}, {2 * MaxReplyRoom, 0, 1 << 20},
+		{16, 64 << 10, 4096}, {1024, 64 << 10, 64 << 10},
+		{1024, 16 << 20, 4 << 20}, {MaxReplyRoom, 16 << 20, 16 << 20},
+	} {
+		if got := ReplyBytes(test.tokens, test.maxBytes); got != test.want {
+			t.Errorf("%d tokens, at most %d bytes: got %d bytes, want %d", test.tokens, test.maxBytes, got, test.want)
+		}
+	}
+}

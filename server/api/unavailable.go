@@ -30,6 +30,10 @@ var unavailable = []unavailableRow{
 	{conversation.ErrEndingNotStored, "ending_not_stored", true, tryAgain},
 	{conversation.ErrReplyLost, "reply_lost", true, tryAgain},
 	{conversation.ErrTurnUnknown, "turn_unknown", false, tryAgain},
+	{conversation.ErrStoreFull, "store_full", true, "The server's disk is full. Reading and deleting still work. Try again later."},
+	{conversation.ErrStoreMoved, "store_moved", true, "The file of the server's store was removed or replaced. Try again later."},
+	{conversation.ErrStoreDamaged, "store_damaged", true, "The file of the server's store is damaged. Try again later."},
+	{conversation.ErrStoreFailed, "store_failed", true, "The server cannot write its store. Try again later."},
 	{conversation.ErrStoreBusy, "store_busy", true, tryAgain},
 	{conversation.ErrStoreTimeout, "store_timeout", true, tryAgain},
 	{conversation.ErrUnavailable, "store_error", true, tryAgain}, // the other errors of a store

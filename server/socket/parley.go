@@ -28,7 +28,7 @@ func (parleyV1) announceDrain(c *connection) {
 func (parleyV1) writeEvent(c *connection, sub *subscription, event stream.Event) (last bool, err error) {
 	frame := sub.viewer.Topic().Encode(event, wire.JSON{})
 	defer frame.Release()
-	return event.Kind == stream.Deleted || event.Kind == stream.Expired, c.writeFrame(frame.Bytes)
+	return event.Kind == stream.Deleted || event.Kind == stream.Expired, c.writeEventFrame(frame)
 }
 
 // frameHead holds the members that all frames of clients have.

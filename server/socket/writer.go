@@ -145,6 +145,24 @@ func (c *connection) flush() bool {
 	}
 }
 
+// writeEventFrame writes the frame of an event. It writes a frame with a large text in fragments.
+func (c *connection) writeEventFrame(frame *stream.Frame) error {
+	if whole, ok := frame.Whole(); ok {
+		return c.writeFrame(whole)
+	}
+	w, err := c.ws.Writer(context.Background(), websocket.MessageText)
+	if err == nil {
+		_, err = frame.WriteTo(w)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		c.recordClose(causeOf(err))
+	}
+	return err
+}
+
 // writeFrame writes a text frame. If the write fails because of the client, writeFrame records the cause. The context of the
 // write has no deadline, because a deadline would cost more than the write itself. The connection has its own deadline
 // (transport.Stall).

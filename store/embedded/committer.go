@@ -19,17 +19,19 @@ import (
 const (
 	// maxBatch is the maximum number of operations in one transaction. It keeps the first operation from waiting for thousands of
 	// later ones.
-	maxBatch = 1024
+	maxBatch = 1024 // maxBatchFull on a full disk
 	// maxScratch is the size, in bytes, of the largest buffer for values that the next transaction reuses.
 	maxScratch = 1 << 20
 )
 
 // operation is a write that waits for the committer.
 type operation struct {
-	run   func(*writing) error
-	taken atomic.Bool // set once: by the committer before it runs the operation, or by a caller that withdraws it
-	err   error       // set before done is closed
-	done  chan struct{}
+	run func(*writing) error
+	// inMemory means that run changes only queues. Then it takes effect even if the store cannot be written.
+	inMemory bool
+	taken    atomic.Bool // set once: by the committer before it runs the operation, or by a caller that withdraws it
+	err      error       // set before done is closed
+	done     chan struct{}
 }
 
 func newOperation(run func(*writing) error) *operation {
@@ -76,10 +78,13 @@ func (s *Store) submit(ctx context.Context, run func(*writing) error) error {
 // The committer may run an operation more than once; each run begins with the same stored state. An operation should check before
 // it writes. If it fails after a write, the committer rolls back the transaction and runs the rest of the batch again.
 func (s *Store) run(ctx context.Context, run func(*writing) error) error {
+	return s.runOperation(ctx, newOperation(run))
+}
+
+func (s *Store) runOperation(ctx context.Context, op *operation) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	op := newOperation(run)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -113,7 +118,7 @@ func (s *Store) commit() {
 	for range s.wake {
 		for {
 			s.mu.Lock()
-			n := min(len(s.waiting), maxBatch)
+			n := min(len(s.waiting), s.maxBatch())
 			taken = append(taken[:0], s.waiting[:n]...)
 			rest := copy(s.waiting, s.waiting[n:])
 			clear(s.waiting[rest:])
@@ -132,8 +137,15 @@ func (s *Store) commit() {
 	}
 }
 
-// runBatch runs operations in one transaction. If an operation panics or fails after a write, runBatch leaves it out and runs the
-// other operations again. At the end, it releases all callers.
+func (s *Store) maxBatch() int {
+	if s.health.err(full) != nil {
+		return maxBatchFull
+	}
+	return maxBatch
+}
+
+// runBatch runs operations in one transaction. If the disk has become full, it runs them again in smaller transactions: then only
+// the operations that add data fail. At the end, it releases all callers.
 func (s *Store) runBatch(taken []*operation) {
 	batch := make([]*operation, 0, len(taken))
 	for _, op := range taken {
@@ -141,17 +153,42 @@ func (s *Store) runBatch(taken []*operation) {
 			batch = append(batch, op)
 		}
 	}
+	wasFull := s.health.err(full) != nil
+	batch = s.runWithoutSpoilers(batch)
+	if !wasFull && len(batch) > 0 && errors.Is(batch[0].err, conversation.ErrStoreFull) {
+		for part := range slices.Chunk(batch, maxBatchFull) {
+			s.release(s.runWithoutSpoilers(slices.Clone(part)))
+		}
+		return
+	}
+	s.release(batch)
+}
+
+// release releases the callers of operations. If the transaction failed, the operations that change only queues run now, without
+// a transaction.
+func (s *Store) release(batch []*operation) {
+	for _, op := range batch {
+		if op.inMemory && op.err != nil {
+			s.scratch.begin()
+			op.err = op.run(&s.scratch)
+			s.scratch.apply()
+		}
+		close(op.done)
+	}
+}
+
+// runWithoutSpoilers runs operations in one transaction. If an operation panics or fails after a write, it leaves the operation
+// out, releases its caller and runs the other operations again. It returns the other operations.
+func (s *Store) runWithoutSpoilers(batch []*operation) []*operation {
 	for len(batch) > 0 {
 		spoiler := s.attempt(batch)
 		if spoiler < 0 {
 			break
 		}
-		close(batch[spoiler].done) // the caller of this operation gets its error; the other operations run again
+		close(batch[spoiler].done)
 		batch = slices.Delete(batch, spoiler, spoiler+1)
 	}
-	for _, op := range batch {
-		close(op.done)
-	}
+	return batch
 }
 
 // errNothingWritten rolls back a transaction that wrote nothing, to save the sync.
@@ -161,7 +198,10 @@ var errNothingWritten = errors.New("nothing was written")
 // back the transaction and returns the index of that operation. Otherwise it returns -1.
 func (s *Store) attempt(batch []*operation) (spoiler int) {
 	spoiler = -1
-	if err := s.brokenBy(); err != nil {
+	if err := inPlace(s.path, s.opened); err != nil {
+		_ = s.health.set(moved, err)
+	}
+	if err := s.health.err(broken, moved); err != nil {
 		for _, op := range batch {
 			op.err = err
 		}
@@ -172,6 +212,9 @@ func (s *Store) attempt(batch []*operation) (spoiler int) {
 	id := 0
 	err := s.write(func(tx *bbolt.Tx) error {
 		w.bolt, id = tx, tx.ID()
+		if s.health.err(full) == nil {
+			_ = s.keepRoom(tx.Size()) // if the disk is full, the operations that add data fail
+		}
 		written := false
 		for i, op := range batch {
 			w.wrote = false
@@ -191,14 +234,15 @@ func (s *Store) attempt(batch []*operation) (spoiler int) {
 	switch {
 	case spoiler >= 0:
 	case err == nil:
+		s.health.clear(failing)
 		clear(w.requests)
 		w.apply()
 	case errors.Is(err, errNothingWritten):
 		w.apply()
 	default:
-		s.fail(id, err)
+		err = s.fail(id, err)
 		for _, op := range batch {
-			op.err = unavailable(fmt.Errorf("writing the store: %w", err))
+			op.err = err
 		}
 	}
 	return spoiler
@@ -212,7 +256,7 @@ func (s *Store) write(run func(*bbolt.Tx) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
-			s.breakBy(err) // bbolt's state in memory may differ from the file
+			_ = s.health.set(broken, restart(err)) // bbolt's state in memory may differ from the file
 		}
 	}()
 	return s.db.Update(run)
@@ -233,8 +277,15 @@ func (w *writing) try(op *operation) (panicked bool) {
 // fail decides whether the store can continue after transaction id has failed to commit. Usually the store can continue, because
 // the file still has the state before the transaction. The exception is a failed sync of the meta page, the last step of a
 // commit. Then this process sees the new state, and a crash may leave either state. In this case the store refuses all writes and
-// sweeps until the file is opened again.
-func (s *Store) fail(id int, err error) {
+// sweeps until the file is opened again. fail returns the error for the callers of the transaction.
+func (s *Store) fail(id int, err error) error {
+	if noSpace(err) {
+		err = s.health.set(full, err)
+		s.writer.Lock()
+		s.room.inside = false
+		s.writer.Unlock()
+		return err
+	}
 	visible := true
 	s.readers.RLock()
 	defer s.readers.RUnlock()
@@ -242,23 +293,12 @@ func (s *Store) fail(id int, err error) {
 		visible = tx.ID() >= id
 		return nil
 	}); viewErr != nil || visible {
-		s.breakBy(err)
+		return s.health.set(broken, restart(err))
 	}
+	return s.health.set(failing, err)
 }
 
-func (s *Store) breakBy(err error) {
-	err = unavailable(fmt.Errorf("the store failed; restart the server: %w", err))
-	if s.broken.CompareAndSwap(nil, &err) {
-		s.log.Error("the store can no longer be written; restart the server", "error", err)
-	}
-}
-
-func (s *Store) brokenBy() error {
-	if err := s.broken.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
+func restart(err error) error { return fmt.Errorf("restart the server: %w", err) }
 
 // writing is the write transaction that operations use. The committer owns it. An operation also changes queues, grants and the
 // live replies of the journal, which are in memory. The committer applies these changes when the transaction is durable. Until

@@ -127,6 +127,9 @@ func (s *Store) SetVectors(ctx context.Context, owner conversation.Owner, sessio
 }
 
 func (w *writing) setVectors(at ref, vectors []conversation.ExchangeVector) error {
+	if err := w.mayGrow(); err != nil {
+		return err
+	}
 	session, err := w.session(at)
 	switch {
 	case errors.Is(err, conversation.ErrSessionNotFound):
@@ -171,6 +174,9 @@ func (s *Store) SaveSummary(ctx context.Context, owner conversation.Owner, sessi
 
 // saveSummary stores a summary, and returns the user of the session.
 func (w *writing) saveSummary(at ref, after string, summary *conversation.Summary, usage *conversation.Usage) (user string, err error) {
+	if err := w.mayGrow(); err != nil {
+		return "", err
+	}
 	session, err := w.session(at)
 	if err != nil {
 		return "", err

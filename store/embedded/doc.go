@@ -11,6 +11,7 @@
 //   - PATH-journal has the text of live replies (journal.go). At every tick (50 ms), the store appends an entry with a checksum.
 //     A turn changes the database only when it begins or ends. The store empties the journal when no reply is live, and rewrites
 //     the journal when its size exceeds 8 MB.
+//   - Both files have blocks that are allocated behind their used part: the reserve (reserve.go).
 //
 // # Writes
 //
@@ -39,12 +40,26 @@
 //   - Never: the one-minute rate limits and the queues. A restart resets the limits and ends the requests that wait.
 //
 // So a process that is killed loses no write that it acknowledged, except request counts of the last second. Its live replies
-// keep their text up to the last tick, and EndOrphans ends them as interrupted when the next process starts. A power failure may
-// also lose the text of live replies.
+// keep their text up to the last journal write, and EndOrphans ends them as interrupted when the next process starts. A power
+// failure may also lose the text of live replies.
 //
-// If a commit fails, for example on a full disk, its operations return conversation.ErrUnavailable and change nothing, and later
-// writes may succeed. There are two exceptions: the sync of bbolt's meta page fails, or bbolt panics. Then it is unknown which
-// state a crash would leave, and the store refuses all writes until the file is opened again.
+// # Faults
+//
+// health.go lists the faults that a store can have, and has their present causes. While the store has a fault, Ping returns it,
+// and the log has a line when it begins and ends.
+//
+//	fault         writes                                     ends
+//	broken        refused                                    when the file is opened again
+//	moved         refused                                    when the files are at their paths again (watch.go)
+//	full          refused, if they add data (reserve.go)     when the reserve is made again, or pages are free
+//	failing       tried                                      at the next commit that succeeds; watch tries every 2 s
+//	unjournalled  tried                                      at the next write of the journal that succeeds
+//
+// If a commit fails, its operations return the fault and change nothing. If the disk has become full, the operations of the batch
+// run again, and only those that add data fail. There are two cases in which the store is broken: the sync of bbolt's meta page
+// fails, or bbolt panics. Then it is unknown which state a crash would leave.
+//
+// LeaveQueue always works, because it changes only memory.
 //
 // # Removal and expiry
 //

@@ -27,10 +27,13 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// longTime is longer than any time that a test sleeps, so that no check of the files runs.
+const longTime = 10 * 365 * 24 * time.Hour
+
 // open opens a store and closes it at the end of the test. The store does not sync the file and does not pause between sweeps.
 func open(t testing.TB, path string) *Store {
 	t.Helper()
-	s, err := Open(path, Options{noSync: true, scrubInterval: 1})
+	s, err := Open(path, Options{noSync: true, scrubInterval: 1, watchInterval: longTime})
 	if err != nil {
 		t.Fatal(err)
 	}

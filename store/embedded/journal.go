@@ -36,8 +36,9 @@ type journal struct {
 
 	mu    sync.Mutex
 	file  *os.File
-	size  int64                // total length of the entries; the next entry is written at this offset
-	limit int64                // the file is rewritten when size exceeds limit; see journalLimit
+	size  int64 // total length of the entries; the next entry is written at this offset
+	limit int64 // the file is rewritten when size exceeds limit; see journalLimit
+	room  reserve
 	dead  bool                 // the file may contain text of ended replies
 	live  map[string]*liveText // by reply id
 
@@ -49,8 +50,8 @@ type journal struct {
 // liveText is the journalled text of a reply.
 type liveText struct {
 	key    conversation.TurnKey
-	text   []byte
-	stored int // number of bytes of text that the file contains; less than len(text) only while write runs
+	text   sharedText
+	stored int // number of bytes of text that the file contains; less than text.size only while write runs
 }
 
 const entryHeader = 8 // bytes
@@ -59,7 +60,7 @@ const entryHeader = 8 // bytes
 func openJournal(path string, live []conversation.TurnKey) (*journal, error) {
 	j := &journal{
 		path: path, table: crc32.MakeTable(crc32.Castagnoli), limit: journalLimit,
-		live: make(map[string]*liveText), dead: true,
+		live: make(map[string]*liveText), dead: true, room: reserve{size: journalReserve, allocate: allocate},
 	}
 	for _, key := range live {
 		j.live[key.ReplyID] = &liveText{key: key}
@@ -71,18 +72,21 @@ func openJournal(path string, live []conversation.TurnKey) (*journal, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	j.replay(entries)
+	j.size = j.replay(entries)
 	if j.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err
 	}
-	if err := j.compact(); err != nil {
+	if err := j.file.Truncate(j.size); err != nil { // removes an incomplete or damaged entry
+		return nil, errors.Join(err, j.file.Close())
+	}
+	if err := j.compact(); err != nil && !noSpace(err) { // on a full disk, the file stays as it is
 		return nil, errors.Join(err, j.file.Close())
 	}
 	return j, nil
 }
 
-// replay reads the text of live replies from the file's content.
-func (j *journal) replay(entries []byte) {
+// replay reads the text of live replies from the file's content. It returns the total length of the whole entries.
+func (j *journal) replay(entries []byte) (size int64) {
 	for len(entries) >= entryHeader {
 		n := int64(binary.BigEndian.Uint32(entries))
 		sum := binary.BigEndian.Uint32(entries[4:])
@@ -96,15 +100,16 @@ func (j *journal) replay(entries []byte) {
 				break
 			}
 			if r := j.live[string(id)]; r != nil {
-				r.text = append(r.text, newText(len(r.text), offset, text)...)
+				r.text.append(newText(r.text.size, offset, text))
 			}
 			segments = rest
 		}
-		entries = entries[n:]
+		entries, size = entries[n:], size+entryHeader+n
 	}
 	for _, r := range j.live {
-		r.stored = len(r.text)
+		r.stored = r.text.size
 	}
+	return size
 }
 
 // newText returns the bytes of a segment that the journal lacks. have is the number of bytes of the reply that the journal has
@@ -167,6 +172,16 @@ func (j *journal) end(id string) {
 	}
 }
 
+// share replaces the text of a live reply by the beginning of its final text, if they are equal. So the text is in memory
+// only once while its turn ends.
+func (j *journal) share(key conversation.TurnKey, final string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if r := j.live[key.ReplyID]; r != nil && r.key == key {
+		r.text.replace(final)
+	}
+}
+
 // text returns the journalled text of a reply, without an incomplete character at its end. The result live is false if the
 // reply is not live.
 func (j *journal) text(id string) (text string, live bool) {
@@ -176,7 +191,7 @@ func (j *journal) text(id string) (text string, live bool) {
 	if r == nil {
 		return "", false
 	}
-	return string(validPrefix(r.text)), true
+	return validPrefix(r.text.String()), true
 }
 
 // write appends segments to their live replies, and writes the segments to the file as one entry. If the write fails, no reply
@@ -191,7 +206,7 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 		if r == nil || r.key != segment.Key {
 			continue // the reply has ended, or the key belongs to another turn
 		}
-		have := len(r.text)
+		have := r.text.size
 		fresh := newText(have, segment.Offset, segment.Text)
 		if len(fresh) == 0 {
 			continue
@@ -200,7 +215,7 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 		if r.stored == have {
 			touched = append(touched, r)
 		}
-		r.text = append(r.text, fresh...)
+		r.text.append(fresh)
 	}
 	j.buffer, j.touched = entry, touched
 	defer clear(touched)
@@ -210,13 +225,14 @@ func (j *journal) write(batch []stream.Segment[conversation.TurnKey]) error {
 	j.seal(entry)
 	if _, err := j.file.WriteAt(entry, j.size); err != nil {
 		for _, r := range touched {
-			r.text = r.text[:r.stored]
+			r.text.truncate(r.stored)
 		}
 		_ = j.file.Truncate(j.size) // if this fails, the next entry overwrites the incomplete entry
+		j.room.upTo = j.size
 		return unavailable(fmt.Errorf("writing the journal: %w", err))
 	}
 	for _, r := range touched {
-		r.stored = len(r.text)
+		r.stored = r.text.size
 	}
 	if j.size += int64(len(entry)); j.size > j.limit {
 		if err := j.compact(); err != nil {
@@ -243,21 +259,65 @@ func (j *journal) compact() error {
 	if len(j.live) == 0 {
 		return j.empty()
 	}
+	return j.replace()
+}
+
+// replace writes the live text to a new file, which replaces the file. If this fails, the file is unchanged.
+func (j *journal) replace() error {
 	file, size, err := j.rewrite()
 	if err != nil {
 		return errors.Join(err, os.Remove(j.rewritePath()))
 	}
 	_ = j.file.Close()
-	j.file, j.size, j.limit, j.dead = file, size, max(journalLimit, 2*size), false
+	j.file, j.size, j.limit, j.dead, j.room.upTo = file, size, max(journalLimit, 2*size), false, 0
 	return nil
 }
 
+// empty removes the text of ended replies when no reply is live. It overwrites a small file with zeros, which replay skips: a
+// truncation would give the reserve away, and to allocate it again takes 0.5 ms.
 func (j *journal) empty() error {
-	if err := j.file.Truncate(0); err != nil {
-		return err
+	written := j.size > 0 && j.size <= j.room.size
+	if written {
+		j.buffer = append(j.buffer[:0], make([]byte, j.size)...)
+		_, err := j.file.WriteAt(j.buffer, 0)
+		written = err == nil
+	}
+	if !written && j.size > 0 {
+		if err := j.file.Truncate(0); err != nil {
+			return err
+		}
+		j.room.upTo = 0
 	}
 	j.size, j.limit, j.dead = 0, journalLimit, false
 	return nil
+}
+
+// keepRoom makes the reserve of the file again if necessary. It returns an error only if the disk is full.
+func (j *journal) keepRoom() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.room.keep(j.file, j.size); err != nil && noSpace(err) {
+		return fmt.Errorf("keeping room for the journal: %w", err)
+	}
+	return nil
+}
+
+// inPlace returns an error if the file is no longer at its path.
+func (j *journal) inPlace() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	opened, err := j.file.Stat()
+	if err != nil {
+		return err
+	}
+	return inPlace(j.path, opened)
+}
+
+// restore writes the file again from memory.
+func (j *journal) restore() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.replace()
 }
 
 func (j *journal) rewritePath() string { return j.path + ".new" }
@@ -275,14 +335,15 @@ func (j *journal) rewrite() (_ *os.File, size int64, err error) {
 	}()
 	out := bufio.NewWriter(file)
 	for id, r := range j.live {
-		if len(r.text) == 0 {
-			continue
-		}
-		j.buffer = appendSegment(append(j.buffer[:0], make([]byte, entryHeader)...), id, 0, r.text)
-		j.seal(j.buffer)
-		size += int64(len(j.buffer))
-		if _, err := out.Write(j.buffer); err != nil {
-			return nil, 0, err
+		offset := 0
+		for _, part := range r.text.parts {
+			j.buffer = appendSegment(append(j.buffer[:0], make([]byte, entryHeader)...), id, offset, part)
+			j.seal(j.buffer)
+			offset += len(part)
+			size += int64(len(j.buffer))
+			if _, err := out.Write(j.buffer); err != nil {
+				return nil, 0, err
+			}
 		}
 	}
 	if err := out.Flush(); err != nil {
@@ -298,12 +359,12 @@ func (j *journal) close() error {
 }
 
 // validPrefix returns the longest prefix of text that is valid UTF-8.
-func validPrefix(text []byte) []byte {
-	if utf8.Valid(text) {
+func validPrefix(text string) string {
+	if utf8.ValidString(text) {
 		return text
 	}
 	for n := 0; ; {
-		c, size := utf8.DecodeRune(text[n:])
+		c, size := utf8.DecodeRuneInString(text[n:])
 		if c == utf8.RuneError && size <= 1 {
 			return text[:n]
 		}

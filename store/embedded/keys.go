@@ -40,6 +40,9 @@ func (s *Store) CreateKey(ctx context.Context, key auth.Key, tier limit.Tier) (a
 		if most > 0 && w.activeKeys(key.Owner, most) == most {
 			return auth.Key{}, &auth.QuotaError{Quota: limit.QuotaKeys, Used: most, Limit: most}
 		}
+		if err := w.mayGrow(); err != nil {
+			return auth.Key{}, err
+		}
 		return w.createKey(key, tier)
 	})
 }
@@ -131,6 +134,9 @@ func (s *Store) RotateKey(
 		}
 		if w.bucket(secretsBucket).Get(secret[:]) != nil {
 			return auth.Key{}, errSecretTaken
+		}
+		if err := w.mayGrow(); err != nil {
+			return auth.Key{}, err
 		}
 		gone := key.Secrets[1:]
 		key.Rotate(secret, prefix, w.now.Go())

@@ -36,7 +36,7 @@ func (s *Store) Messages(ctx context.Context, owner conversation.Owner, sessionI
 	return page, nil
 }
 
-// messages returns a page of messages. more reports whether further messages follow.
+// messages returns a page of messages, with at most conversation.PageBytes. more reports whether further messages follow.
 func (r *reading) messages(at ref, query conversation.MessageQuery) (page []conversation.Message, more bool, err error) {
 	messages := r.span(messagesBucket, at.key())
 	step := messages.prev
@@ -56,8 +56,9 @@ func (r *reading) messages(at ref, query conversation.MessageQuery) (page []conv
 	default:
 		id, value, ok = messages.before(query.From)
 	}
-	for ; ok; id, value, ok = step() {
-		if len(page) == query.Limit {
+	for bytes := 0; ok; id, value, ok = step() {
+		bytes += recordBytes(value)
+		if len(page) == query.Limit || len(page) > 0 && bytes > conversation.PageBytes {
 			return page, true, nil
 		}
 		m, err := readMessage(value, at.session, string(id))

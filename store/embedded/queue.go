@@ -141,13 +141,15 @@ func (w *writing) dissolve(at ref) {
 	w.queues[at] = queue{}
 }
 
-// LeaveQueue implements conversation.Store. It waits for the committer, but writes nothing and so causes no sync.
+// LeaveQueue implements conversation.Store. It waits for the committer, but writes nothing and so causes no sync. It also works
+// while the store cannot be written: otherwise, the session could be granted to a waiter that is gone.
 func (s *Store) LeaveQueue(ctx context.Context, owner conversation.Owner, sessionID, name string) error {
-	at := ref{owner, sessionID}
-	return s.submit(ctx, func(w *writing) error {
-		w.leave(at, name)
+	op := newOperation(func(w *writing) error {
+		w.leave(ref{owner, sessionID}, name)
 		return nil
 	})
+	op.inMemory = true
+	return s.runOperation(ctx, op)
 }
 
 // leave removes a waiter from the queue. If the session is granted to the waiter, leave grants it to the next waiter.

@@ -59,10 +59,11 @@ const (
 	// daysBucket: account → day number (8) | count (8). The count is the number of requests with the account's test keys on that
 	// day.
 	daysBucket = "days"
-	// metaBucket: "schema" → schemaVersion.
+	// metaBucket: "schema" → schemaVersion; "probe" → time of the last probe of a failing disk, which nobody reads.
 	metaBucket = "meta"
 
 	schemaKey = "schema"
+	probeKey  = "probe"
 	// schemaVersion changes when an older program would misread the file, because programs refuse unknown versions. Version 1 had
 	// API keys by their hash, without rotation; Open refuses it. Version 2 had tagged values (schema2.go); Open changes it to 3.
 	schemaVersion = "3"

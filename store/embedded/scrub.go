@@ -11,6 +11,8 @@ import (
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+
+	"parley/conversation"
 )
 
 const (
@@ -57,8 +59,10 @@ type scrubber struct {
 	passed chan struct{} // guarded by mu; closed and replaced after each sweep
 
 	// owned by the goroutine
-	page  []byte // buffer for the content of pages
-	zeros []byte // zeros, of the same length
+	failing bool   // the last sweep failed; only the first of several failures in a row is logged
+	free    int    // number of free pages that this sweep has found
+	page    []byte // buffer for the content of pages
+	zeros   []byte // zeros, of the same length
 }
 
 func newScrubber(s *Store, file *os.File, interval time.Duration) *scrubber {
@@ -143,9 +147,13 @@ func (c *scrubber) sweepIfWanted() bool {
 		return true
 	}
 	if err := c.sweep(); err != nil {
-		c.store.log.Error("removed data could not be overwritten; retrying", "error", err)
+		if !c.failing {
+			c.store.log.Error("removed data could not be overwritten; retrying", "error", err)
+		}
+		c.failing = true
 		return false
 	}
+	c.failing = false
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.swept = target
@@ -155,24 +163,29 @@ func (c *scrubber) sweepIfWanted() bool {
 }
 
 func (c *scrubber) sweep() error {
-	if err := c.store.journal.clean(); err != nil {
-		return err
+	journalErr := c.store.journal.clean()
+	if journalErr != nil && !noSpace(journalErr) { // a full disk needs the count of the free pages
+		return journalErr
 	}
 	const firstPage = 2 // after the two meta pages
+	c.free = 0
 	for next := firstPage; next > 0; {
 		var err error
 		if next, err = c.sweepSome(next); err != nil {
 			return err
 		}
 	}
-	return c.file.Sync()
+	if journalErr != nil {
+		journalErr = fmt.Errorf("%w: %w", conversation.ErrStoreFull, journalErr)
+	}
+	return errors.Join(journalErr, c.file.Sync())
 }
 
 // sweepSome sweeps up to scrubPages pages, starting at the page number first. It returns the number of the next page, or 0 at the
 // end of the file.
 func (c *scrubber) sweepSome(first int) (next int, err error) {
 	s := c.store
-	if err := s.brokenBy(); err != nil {
+	if err := s.health.err(broken, moved); err != nil {
 		return 0, err // it is unknown which meta page is valid after a crash
 	}
 	s.writer.Lock()
@@ -200,12 +213,14 @@ func (c *scrubber) sweepSome(first int) (next int, err error) {
 		for id < last && (id >= used || isFree(tx, id)) {
 			id++
 		}
+		c.free += max(0, min(id, used)-from)
 		if err := c.zero(from*pageSize, id*pageSize, pageSize); err != nil {
 			return 0, fmt.Errorf("overwriting free pages: %w", err)
 		}
 		id++ // this page ended the run because it is in use
 	}
 	if last == end {
+		s.foundFree(tx.Size(), int64(c.free*pageSize))
 		return 0, nil
 	}
 	return last, nil

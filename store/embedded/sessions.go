@@ -21,6 +21,9 @@ func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, ses
 			made, err := w.session(ref{owner, earlier.Session})
 			return conversation.SessionCreated{Session: made, Replayed: true}, err
 		}
+		if err := w.mayGrow(); err != nil {
+			return conversation.SessionCreated{}, err
+		}
 		if err := w.mayCreate(ctx, owner, len(session.Metadata)); err != nil {
 			return conversation.SessionCreated{}, err
 		}

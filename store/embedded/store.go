@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -31,6 +30,8 @@ type Options struct {
 	Log *slog.Logger
 
 	noSync        bool          // for tests only: a crash of the machine can lose or damage the file
+	watchInterval time.Duration // for tests only; 0 means the constant watchInterval
+	allocate      allocator     // for tests only; nil means the function allocate
 	scrubInterval time.Duration // for tests only; 0 means the constant scrubInterval
 }
 
@@ -38,7 +39,10 @@ type Options struct {
 // conversation.ErrUnavailable.
 type Store struct {
 	// constant
+	path      string
 	db        *bbolt.DB
+	file      *os.File    // the file of db; bbolt closes it
+	opened    os.FileInfo // of file
 	log       *slog.Logger
 	journal   *journal
 	scrub     *scrubber
@@ -52,6 +56,7 @@ type Store struct {
 	// reads. The scrubber locks both mutexes, because it needs a moment without any transaction.
 	writer  sync.Mutex
 	readers sync.RWMutex
+	room    room // guarded by writer
 
 	mu      sync.Mutex
 	waiting []*operation // guarded by mu; operations that the committer has not taken yet
@@ -59,9 +64,10 @@ type Store struct {
 
 	wake      chan struct{} // signals the committer that waiting or closed has changed; capacity 1
 	committed chan struct{} // closed when the committer has returned
+	quit      chan struct{} // closed by Close; ends watch
+	watched   chan struct{} // closed when watch has returned
 
-	// broken is the error after which all writes are refused; nil while writing works (see fail).
-	broken atomic.Pointer[error]
+	health health
 
 	// owned by the committer
 	queues     map[ref]queue
@@ -79,33 +85,45 @@ func Open(path string, options Options) (*Store, error) {
 	if options.scrubInterval == 0 {
 		options.scrubInterval = scrubInterval
 	}
+	if options.watchInterval == 0 {
+		options.watchInterval = watchInterval
+	}
+	if options.allocate == nil {
+		options.allocate = allocate
+	}
 	s := &Store{
+		path:      path,
+		room:      room{reserve: reserve{size: dataReserve, allocate: options.allocate}},
+		quit:      make(chan struct{}),
+		watched:   make(chan struct{}),
 		log:       options.Log,
+		health:    health{log: options.Log},
 		wake:      make(chan struct{}, 1),
 		committed: make(chan struct{}),
 		queues:    make(map[ref]queue),
 	}
 	s.limits = newLimits(s.countDue)
-	file, err := s.openFile(path, options.noSync)
-	if err != nil {
+	if err := s.openFile(path, options.noSync); err != nil {
 		return nil, err
 	}
 	if err := s.load(path + "-journal"); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the store %s: %w", path, err), s.db.Close())
 	}
+	s.journal.room.allocate = options.allocate
 	s.makePrivate(path)
 	s.makePrivate(path + "-journal")
-	s.scrub = newScrubber(s, file, options.scrubInterval)
+	s.scrub = newScrubber(s, s.file, options.scrubInterval)
 	s.scratch = writing{store: s, queues: make(map[ref]queue), requests: make(map[hourAt]int64), tally: tally{places: make(map[hourAt]int)}}
+	s.probeRoom()
 	go s.commit()
 	go s.scrub.run()
+	go s.watch(options.watchInterval)
 	s.scrub.want() // the last process may have ended between a removal and its sweep
 	return s, nil
 }
 
-// openFile opens the database. It returns the file of the database, which bbolt closes.
-func (s *Store) openFile(path string, noSync bool) (*os.File, error) {
-	var file *os.File
+// openFile opens the database.
+func (s *Store) openFile(path string, noSync bool) error {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout:      lockWait,
 		FreelistType: bbolt.FreelistMapType,
@@ -115,18 +133,21 @@ func (s *Store) openFile(path string, noSync bool) (*os.File, error) {
 		NoStatistics:   true,
 		NoSync:         noSync,
 		OpenFile: func(name string, flag int, mode os.FileMode) (_ *os.File, err error) {
-			file, err = os.OpenFile(name, flag, mode)
-			return file, err
+			s.file, err = os.OpenFile(name, flag, mode)
+			return s.file, err
 		},
 	})
 	if errors.Is(err, berrors.ErrTimeout) {
-		return nil, fmt.Errorf("the store %s is %w", path, ErrInUse)
+		return fmt.Errorf("the store %s is %w", path, ErrInUse)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("opening the store %s: %w", path, err)
+		return fmt.Errorf("opening the store %s: %w", path, err)
 	}
 	s.db = db
-	return file, nil
+	if s.opened, err = s.file.Stat(); err != nil {
+		return errors.Join(fmt.Errorf("opening the store %s: %w", path, err), db.Close())
+	}
+	return nil
 }
 
 // makePrivate removes the access of other users to a file. Another program, for example one that restores a backup, may have
@@ -204,15 +225,17 @@ func (s *Store) Close() error {
 	s.waiting = append(s.waiting, newOperation((*writing).countRequests))
 	s.mu.Unlock()
 	s.alert()
+	close(s.quit)
+	<-s.watched
 	<-s.committed
 	s.scrub.close()
 	return errors.Join(s.journal.close(), s.db.Close()) // bbolt waits for its readers
 }
 
-// Ping returns an error that wraps conversation.ErrUnavailable if the store cannot be read or refuses writes after an earlier
-// failure. It does not test a write.
+// Ping returns an error that wraps conversation.ErrUnavailable if the store cannot be read or has a fault (health.go). It does
+// not test a write.
 func (s *Store) Ping(ctx context.Context) error {
-	if err := s.brokenBy(); err != nil {
+	if err := s.health.err(); err != nil {
 		return err
 	}
 	return s.view(ctx, func(*reading) error { return nil })

@@ -85,6 +85,10 @@ func (w *writing) mayBegin(ctx context.Context, at ref, session *conversation.Se
 		w.leave(at, turn.Waiter)
 		return conversation.TurnStart{Replayed: &earlier.Turn}, false, nil
 	}
+	if err := w.mayGrow(); err != nil {
+		w.refuse(at, turn.Waiter)
+		return other, false, err
+	}
 	if !w.mayTake(at, session, turn.Waiter) {
 		if turn.OnBusy == conversation.Reject {
 			return other, false, conversation.ErrSessionBusy
@@ -194,6 +198,7 @@ func (s *Store) EndTurn(ctx context.Context, key conversation.TurnKey, reply con
 	if reply.Status == stream.Streaming || reply.Status == "" {
 		return conversation.Message{}, errors.New("embedded: a turn does not end with a reply that is streaming")
 	}
+	s.journal.share(key, reply.Content)
 	gone := false
 	ended, err := update(ctx, s, func(w *writing) (conversation.Message, error) {
 		at := ref{key.Owner, key.SessionID}
@@ -269,7 +274,19 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return s.journal.write(batch)
+	err := s.journal.write(batch)
+	switch {
+	case err == nil:
+		s.health.clear(unjournalled)
+	case noSpace(err):
+		return s.health.set(full, err)
+	default:
+		return s.health.set(unjournalled, err)
+	}
+	if err := s.journal.keepRoom(); err != nil { // this text is stored; the store refuses new sends
+		_ = s.health.set(full, err)
+	}
+	return nil
 }
 
 // orphansAtOnce is the maximum number of turns that EndOrphans ends in one transaction. This limits the memory for the texts of

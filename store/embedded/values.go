@@ -52,10 +52,16 @@ func readLifetime(value []byte) (created, expires conversation.Time, err error) 
 
 // putMessage stores a message: its creation time, then its record.
 func (w *writing) putMessage(at ref, m *conversation.Message) error {
-	return w.putValue(messagesBucket, messageKey(at, m.ID), func(b []byte) []byte {
-		return record.AppendMessage(binary.AppendVarint(b, int64(m.CreatedAt)), m)
-	})
+	write := func(b []byte) []byte { return record.AppendMessage(binary.AppendVarint(b, int64(m.CreatedAt)), m) }
+	if len(m.Content) > largeContent {
+		return w.put(messagesBucket, messageKey(at, m.ID), write([]byte{valueFormat}))
+	}
+	return w.putValue(messagesBucket, messageKey(at, m.ID), write)
 }
+
+// largeContent is the size, in bytes, of the largest content that putMessage writes to the arena. Larger values would make the
+// arena grow, and growing copies all values of the transaction.
+const largeContent = 64 << 10
 
 func readMessage(value []byte, sessionID, id string) (conversation.Message, error) {
 	if isOld(value) {

@@ -35,9 +35,15 @@ func (w *writing) verify() error {
 		if err := w.verifyContext(at, &session); err != nil {
 			return err
 		}
-		messages, _, err := w.messages(at, conversation.MessageQuery{Ascending: true, Limit: 1 << 20})
-		if err != nil {
-			return err
+		var messages []conversation.Message
+		for query, more := (conversation.MessageQuery{Ascending: true, Limit: 1 << 20}), true; more; {
+			var page []conversation.Message
+			if page, more, err = w.messages(at, query); err != nil {
+				return err
+			}
+			if messages = append(messages, page...); more {
+				query.From = page[len(page)-1].ID
+			}
 		}
 		tokens, streaming, last := 0, "", ""
 		for _, m := range messages {

@@ -1,6 +1,8 @@
 package record
 
 import (
+	"slices"
+
 	"parley/conversation"
 	"parley/stream"
 )
@@ -15,8 +17,12 @@ const (
 	hasSimilarity // Similarity of the context; this newer part follows the error
 )
 
+// otherBytes is more than most messages take without their content and metadata, in bytes.
+const otherBytes = 256
+
 // AppendMessage appends the record of m to b and returns the extended slice. The record lacks ID, SessionID, CreatedAt and Terms.
 func AppendMessage(b []byte, m *conversation.Message) []byte {
+	b = slices.Grow(b, len(m.Content)+len(m.Metadata)+otherBytes) // once, because the content may be large
 	b = append(b, Version)
 	b = appendText(b, string(m.Role))
 	b = appendText(b, string(m.Status))

@@ -47,7 +47,8 @@ const (
 	// An operation that adds an audit entry removes up to auditPurgedAtOnce old entries, so old entries do not pile up.
 	auditPurgedAtOnce = 10
 	// A script that reads the history reads the newest historyFirstRead messages first, because many sessions have no more. Then
-	// it reads historyRead messages at a time, which have up to 2 MB.
+	// it reads historyRead messages at a time, which usually have up to 2 MB. The script of a page reads historyFirstRead at a
+	// time, because a page may begin with several of the largest replies.
 	historyFirstRead, historyRead = 16, 32
 	// In a number in a record, each byte except the last has this bit (binary.AppendUvarint).
 	uvarintMore = 1 << 7
@@ -100,6 +101,7 @@ func constants() []constant {
 		{"MAX_REPLY_ROOM", window.ReplyRoom(math.MaxInt)},
 		{"INDEX_LIMIT", conversation.IndexLimit},
 		{"HISTORY_BYTES", conversation.HistoryBytes},
+		{"PAGE_BYTES", conversation.PageBytes},
 		{"HISTORY_FIRST_READ", historyFirstRead},
 		{"HISTORY_READ", historyRead},
 		{"RECORD_VERSION", record.Version},

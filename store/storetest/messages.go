@@ -2,7 +2,9 @@ package storetest
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"parley/conversation"
@@ -16,6 +18,7 @@ func messageTests() []test {
 		{"pages, newest first, contain all messages", pagesDown},
 		{"pages, oldest first, contain all messages", pagesUp},
 		{"page begins at a message or after it", pageFrom},
+		{"page ends before the message that exceeds the bound in bytes", pagesBounded},
 		{"page from an unknown id begins at the next message", pageFromNowhere},
 		{"messages and session of a page are consistent", pageWithSession},
 		{"unknown message is not found", unknownMessage},
@@ -101,15 +104,15 @@ func reversed(messages []conversation.Message) []conversation.Message {
 }
 
 func pagesDown(t *testing.T, s *subject) {
-	id, all := conversed(t, s, 4)
-	for _, limit := range []int{1, 3, 7, 8, 9, 100} {
+	id, all := conversed(t, s, 9)
+	for _, limit := range []int{1, 3, 15, 16, 17, 18, 19, 100} { // the script on Redis reads 16 messages at once
 		same(t, "all pages", s.walk(t, id, conversation.MessageQuery{Limit: limit}), reversed(all))
 	}
 }
 
 func pagesUp(t *testing.T, s *subject) {
-	id, all := conversed(t, s, 4)
-	for _, limit := range []int{1, 3, 7, 8, 9, 100} {
+	id, all := conversed(t, s, 9)
+	for _, limit := range []int{1, 3, 15, 16, 17, 18, 19, 100} { // the script on Redis reads 16 messages at once
 		same(t, "all pages", s.walk(t, id, conversation.MessageQuery{Ascending: true, Limit: limit}), all)
 	}
 }
@@ -151,6 +154,38 @@ func pageFrom(t *testing.T, s *subject) {
 			want = all[0]
 		}
 		same(t, "from the end, inclusive", ids(page.Messages), []string{want.ID})
+	}
+}
+
+// pagesBounded reads pages of a session with replies of about a third of conversation.PageBytes, a reply that is larger than the
+// bound, and a live reply.
+func pagesBounded(t *testing.T, s *subject) {
+	session := s.create(t, plain())
+	third := strings.Repeat("a", conversation.PageBytes/3-1000)
+	for _, content := range []string{third, third, third, third, third + third + third + third, "short"} {
+		s.end(t, s.begin(t, question(session.ID, "hello")).Key, answer(content))
+	}
+	begun := s.begin(t, question(session.ID, "live"))
+	must(t, s.store.Journal(s.ctx, []stream.Segment[conversation.TurnKey]{{Key: begun.Key, Text: []byte(third)}}), "Journal")
+	for _, c := range []struct {
+		ascending bool
+		want      []int // the numbers of messages on the pages
+	}{
+		{true, []int{7, 2, 1, 4}},  // 3 turns and a question; a reply and a question; the large reply; the short and the live turn
+		{false, []int{4, 1, 7, 2}}, // the live and the short turn; the large reply; a question and 3 turns; a turn
+	} {
+		query := conversation.MessageQuery{Ascending: c.ascending, Limit: 100}
+		var sizes []int
+		var all []string
+		for more := true; more; {
+			page, err := s.store.Messages(s.ctx, s.owner, session.ID, query)
+			must(t, err, "Messages")
+			sizes, all, more = append(sizes, len(page.Messages)), append(all, ids(page.Messages)...), page.More
+			query.From = all[len(all)-1]
+		}
+		same(t, fmt.Sprintf("the sizes of the pages, ascending %v", c.ascending), sizes, c.want)
+		slices.Sort(all)
+		same(t, "the number of different messages", len(slices.Compact(all)), 14)
 	}
 }
 

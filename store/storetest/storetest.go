@@ -122,12 +122,14 @@ func (s *subject) session(t *testing.T, id string) conversation.Session {
 // history returns all messages of a session, oldest first.
 func (s *subject) history(t *testing.T, id string) []conversation.Message {
 	t.Helper()
-	page, err := s.store.Messages(s.ctx, s.owner, id, conversation.MessageQuery{Ascending: true, Limit: 10_000})
-	must(t, err, "Messages")
-	if page.More {
-		t.Fatal("Messages reports more messages than the limit")
+	var all []conversation.Message
+	for query := (conversation.MessageQuery{Ascending: true, Limit: 10_000}); ; query.From = all[len(all)-1].ID {
+		page, err := s.store.Messages(s.ctx, s.owner, id, query)
+		must(t, err, "Messages")
+		if all = append(all, page.Messages...); !page.More {
+			return all
+		}
 	}
-	return page.Messages
 }
 
 func (s *subject) message(t *testing.T, sessionID, id string) conversation.Message {

@@ -15,7 +15,7 @@ const (
 	// only if the iteration began in the middle of the reply, or after Cleared.
 	Delta = "delta"
 	// End means that a reply has ended. Message.Status is its final state. Message.Content is authoritative and replaces
-	// the text of the deltas: if a server crashes, the deltas may contain up to 50 ms of text that was not stored.
+	// the text of the deltas: if a server crashes, the deltas may contain about 50 ms of text that was not stored.
 	End = "end"
 	// Cleared means that the history was cleared: discard all messages that you have shown. If Recovered is false, the
 	// history was cleared during a lost connection, or the server did not know the cursor. In this case, also read the

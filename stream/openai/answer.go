@@ -13,9 +13,14 @@ import (
 )
 
 const (
-	lineBuffer = 4 << 10  // bytes: several times the length of a usual line; answer.long collects a longer line
-	maxLine    = 1 << 20  // maximum length of a line, in bytes
-	maxAnswer  = 64 << 20 // maximum size of a response, in bytes; a response is about 100 times as large as its text
+	lineBuffer = 4 << 10 // bytes: several times the length of a usual line; answer.long collects a longer line
+	maxLine    = 1 << 20 // maximum length of a line, in bytes
+
+	// A response has at most maxAnswer bytes, and textOverhead more for each byte of its text: a server may send each
+	// character in an event of its own, with a few hundred bytes of other fields. So a model may reason at length, but
+	// cannot send for ever. None of these bytes stays in memory.
+	maxAnswer    = 64 << 20
+	textOverhead = 512
 
 	// usageWait is the timeout, after the finish reason, for the usage and for [DONE]. endWait is the timeout, after [DONE],
 	// for the end of the body. The HTTP client can reuse a connection only after the end of the body.
@@ -29,7 +34,7 @@ type answer struct {
 	write  func([]byte)
 	cancel context.CancelFunc // ends the request
 
-	size   int    // number of bytes read so far
+	size   int    // number of bytes read so far, less textOverhead for each byte of text
 	long   []byte // collects a line that is longer than reader's buffer
 	shape  shape
 	text   text
@@ -169,6 +174,7 @@ func (a *answer) chunk(data []byte) error {
 // writeContent decodes content and writes the text to the reply. content is a JSON string without its quotes.
 func (a *answer) writeContent(content []byte) {
 	a.wrote = a.wrote || len(content) > 0
+	a.size -= textOverhead * len(content)
 	a.write(a.text.decode(content))
 }
 

@@ -36,7 +36,9 @@
 //     [stream.Pump] limit the silence. Every line that is not empty ends a silence, even a comment.
 //   - After the finish reason, Generate waits up to 3 s for usage and [DONE]. After [DONE], it waits up to 50 ms for the end
 //     of the body, so that the HTTP client can reuse the connection.
-//   - A line has at most 1 MiB, and a response at most 64 MiB. The model's reasoning is not part of the reply's text.
+//   - A line has at most 1 MiB. A response has at most 64 MiB, and 512 bytes more for each byte of its text. An error
+//     response is read up to 64 KiB, a list of models up to 1 MiB, and embeddings up to 128 KiB for each text. The model's
+//     reasoning is not part of the reply's text.
 //   - Generate does not follow redirects: a POST could become a GET, and another host could get the key.
 //
 // The tests replay responses of real servers (testdata).

@@ -342,6 +342,17 @@ func TestAnswer_EndlessResponse_FailsAsTooLarge(t *testing.T) {
 	}
 }
 
+// TestAnswer_LargeEventsForEachCharacter_ReadToTheEnd reads a response of more than maxAnswer bytes, which has a character in
+// each event.
+func TestAnswer_LargeEventsForEachCharacter_ReadToTheEnd(t *testing.T) {
+	event := `data: {"id":"` + strings.Repeat("x", 400) + `","choices":[{"index":0,"delta":{"content":"a"}}]}` + "\n\n"
+	n := maxAnswer/len(event) + 1
+	_, text, err := readAnswer(io.MultiReader(strings.NewReader(strings.Repeat(event, n)), strings.NewReader(plainEnd)))
+	if err != nil || len(text) != n {
+		t.Errorf("got %d bytes of text, %v; want %d", len(text), err, n)
+	}
+}
+
 // endlessComments is a body that consists of comment lines and never ends.
 type endlessComments struct{}
 

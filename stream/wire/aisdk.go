@@ -28,7 +28,7 @@ type AISDKFrameEncoder struct {
 
 // NewAISDKFrameEncoder returns an encoder for the response to a request. requestID must be valid UTF-8.
 func NewAISDKFrameEncoder(requestID string) AISDKFrameEncoder {
-	return AISDKFrameEncoder{id: appendString(nil, []byte(requestID))}
+	return AISDKFrameEncoder{id: stream.AppendString(nil, []byte(requestID))}
 }
 
 // AISDKControlFrame is a frame without a chunk. Only a frame of the type error has an ErrorText.
@@ -86,8 +86,8 @@ func chunksOf(event stream.Event) []chunk {
 	case stream.Delta:
 		return chunksOfText[min(event.Offset, 1):]
 	case stream.Ended:
-		text, _ := event.Entry.Reply.Snapshot()
-		return chunksOfEnded[event.Ending.State][1-min(len(text), 1):]
+		size, _ := event.Entry.Reply.Size()
+		return chunksOfEnded[event.Ending.State][1-min(size, 1):]
 	case stream.Cleared, stream.Deleted, stream.Expired:
 		return chunksOfGone
 	}
@@ -107,7 +107,7 @@ func appendChunk(dst []byte, c chunk, event stream.Event) []byte {
 		dst = append(dst, `{"type":"text-delta","id":"`...)
 		dst = append(dst, event.Entry.ID...)
 		dst = append(dst, `","delta":`...)
-		return append(appendString(dst, event.Delta), '}')
+		return append(stream.AppendString(dst, event.Delta), '}')
 	case chunkFinish:
 		dst = append(dst, `{"type":"finish","finishReason":"`...)
 		return append(append(dst, finishReason(event.Ending)...), `"}`...)
@@ -115,7 +115,7 @@ func appendChunk(dst []byte, c chunk, event stream.Event) []byte {
 		return append(dst, `{"type":"abort"}`...)
 	default:
 		dst = append(dst, `{"type":"error","errorText":`...)
-		return append(appendString(dst, errorText(event)), '}')
+		return append(stream.AppendString(dst, errorText(event)), '}')
 	}
 }
 
@@ -126,8 +126,8 @@ func appendWithID(dst []byte, before string, event stream.Event) []byte {
 	return append(dst, `"}`...)
 }
 
-// finishReason returns the AI SDK's finish reason for a completed or interrupted reply. It decodes the final message, which
-// is cheap enough, because a reply ends once.
+// finishReason returns the AI SDK's finish reason for a completed or interrupted reply. It decodes the final message without
+// its text, which is cheap enough, because a reply ends once.
 func finishReason(ending *stream.Ending) string {
 	if ending.State == stream.Interrupted {
 		return "interrupted"
@@ -135,7 +135,8 @@ func finishReason(ending *stream.Ending) string {
 	var message struct {
 		FinishReason string `json:"finishReason"`
 	}
-	_ = json.Unmarshal(ending.Message, &message) // cannot fail: the server encoded it
+	rest := stream.Document{Before: ending.Message.Before, After: ending.Message.After}
+	_ = json.Unmarshal(rest.AppendJSON(nil), &message) // cannot fail: the server encoded it
 	return cmp.Or(finishReasons[message.FinishReason], "other")
 }
 
@@ -171,7 +172,7 @@ func (r *AISDKFrameEncoder) AppendFrames(dst []byte, event stream.Event) []byte 
 		if c == chunkError {
 			dst = r.appendType(dst, "error")
 			dst = append(dst, `,"errorText":`...)
-			dst = append(appendString(dst, errorText(event)), "}\n"...)
+			dst = append(stream.AppendString(dst, errorText(event)), "}\n"...)
 			continue
 		}
 		dst = r.appendType(dst, "chunk")

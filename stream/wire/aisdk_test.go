@@ -31,15 +31,15 @@ var sdkCases = map[string]struct {
 	ending stream.Ending
 	chunks []string
 }{
-	"completed": {"hé", stream.Ending{State: stream.Completed, Message: []byte(`{"content":"hé","finishReason":"length"}`)}, []string{
+	"completed": {"hé", stream.Ending{State: stream.Completed, Message: finishedBy("length")}, []string{
 		`{"type":"start","messageId":"msg_1"}`, `{"type":"text-start","id":"msg_1"}`, `{"type":"text-delta","id":"msg_1","delta":"h"}`,
 		`{"type":"text-delta","id":"msg_1","delta":"é"}`, `{"type":"text-end","id":"msg_1"}`, `{"type":"finish","finishReason":"length"}`}},
-	"completed without text": {"", stream.Ending{State: stream.Completed, Message: []byte(`{"finishReason":"stop"}`)}, []string{
+	"completed without text": {"", stream.Ending{State: stream.Completed, Message: finishedBy("stop")}, []string{
 		`{"type":"start","messageId":"msg_1"}`, `{"type":"finish","finishReason":"stop"}`}},
-	"cancelled": {"h", stream.Ending{State: stream.Cancelled, Message: []byte(`{"finishReason":"stop"}`)}, []string{
+	"cancelled": {"h", stream.Ending{State: stream.Cancelled, Message: finishedBy("stop")}, []string{
 		`{"type":"start","messageId":"msg_1"}`, `{"type":"text-start","id":"msg_1"}`, `{"type":"text-delta","id":"msg_1","delta":"h"}`,
 		`{"type":"text-end","id":"msg_1"}`, `{"type":"abort"}`}},
-	"interrupted without text": {"", stream.Ending{State: stream.Interrupted, Message: []byte(`{"finishReason":"stop"}`)}, []string{
+	"interrupted without text": {"", stream.Ending{State: stream.Interrupted, Message: finishedBy("stop")}, []string{
 		`{"type":"start","messageId":"msg_1"}`, `{"type":"finish","finishReason":"interrupted"}`}},
 	"failed": {"h", stream.Ending{State: stream.Failed, Error: []byte(`{"code":"provider_error","message":"a \"broken\" model"}`)}, []string{
 		`{"type":"start","messageId":"msg_1"}`, `{"type":"text-start","id":"msg_1"}`, `{"type":"text-delta","id":"msg_1","delta":"h"}`,
@@ -78,14 +78,18 @@ func TestAISDK_EachFinalState_HasExpectedChunks(t *testing.T) {
 	}
 }
 
+// finishedBy returns a final message with a finish reason.
+func finishedBy(reason string) *stream.Document {
+	return &stream.Document{Before: []byte(`{"content":`), Content: "hé", After: []byte(`,"finishReason":"` + reason + `"}`)}
+}
+
 func TestFinishReason_UnknownReason_BecomesOther(t *testing.T) {
 	known := []string{"stop", "length", "content-filter", "tool-calls", "error", "interrupted", "other"}
 	for word, want := range map[string]string{
 		"stop": "stop", "length": "length", "content_filter": "content-filter", "tool_calls": "tool-calls", "function_call": "tool-calls",
 		"": "other", "eos": "other", "interrupted": "other",
 	} {
-		message, _ := json.Marshal(map[string]string{"finishReason": word})
-		if got := finishReason(&stream.Ending{State: stream.Completed, Message: message}); got != want || !slices.Contains(known, got) {
+		if got := finishReason(&stream.Ending{State: stream.Completed, Message: finishedBy(word)}); got != want || !slices.Contains(known, got) {
 			t.Errorf("finish reason %q became %q, want %q", word, got, want)
 		}
 	}

@@ -22,8 +22,8 @@
 //   - session.deleted and session.expired are the last event of a session.
 //
 // An offset counts bytes of UTF-8 in the text of the reply. The message in a terminal event is authoritative: its content
-// replaces the text of the deltas. After a crash, viewers may have seen up to 50 ms (one tick of the journal) of text that
-// was not stored.
+// replaces the text of the deltas. After a crash, viewers may have seen about 50 ms (one tick of the journal and its write) of
+// text that was not stored.
 //
 // # Cursors
 //

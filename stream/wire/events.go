@@ -54,10 +54,10 @@ func (JSON) AppendFrame(dst []byte, topic string, event stream.Event) []byte {
 		dst = append(dst, `","offset":`...)
 		dst = strconv.AppendInt(dst, int64(event.Offset), 10)
 		dst = append(dst, `,"delta":`...)
-		dst = appendString(dst, event.Delta)
+		dst = stream.AppendString(dst, event.Delta)
 	case stream.Ended:
 		dst = append(dst, `,"message":`...)
-		dst = append(dst, event.Ending.Message...)
+		dst = event.Ending.Message.AppendJSON(dst)
 		if event.Ending.Error != nil {
 			dst = append(dst, `,"error":`...)
 			dst = append(dst, event.Ending.Error...)
@@ -93,34 +93,6 @@ func (SSE) AppendFrame(dst []byte, topic string, event stream.Event) []byte {
 	dst = append(dst, "\ndata: "...)
 	dst = JSON{}.AppendFrame(dst, topic, event)
 	return append(dst, "\n\n"...)
-}
-
-// appendString appends s as a JSON string. s must be valid UTF-8.
-func appendString(dst, s []byte) []byte {
-	const hex = "0123456789abcdef"
-	dst = append(dst, '"')
-	start := 0
-	for i, c := range s {
-		if c >= ' ' && c != '"' && c != '\\' {
-			continue
-		}
-		dst = append(dst, s[start:i]...)
-		start = i + 1
-		switch c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\n':
-			dst = append(dst, '\\', 'n')
-		case '\r':
-			dst = append(dst, '\\', 'r')
-		case '\t':
-			dst = append(dst, '\\', 't')
-		default:
-			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		}
-	}
-	dst = append(dst, s[start:]...)
-	return append(dst, '"')
 }
 
 // ValidText reports whether a text frame is valid UTF-8. The WebSocket protocol requires valid UTF-8, but the WebSocket

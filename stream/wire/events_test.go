@@ -64,13 +64,14 @@ func FuzzParseCursor(f *testing.F) {
 // events returns an event of every kind. text is the text of the delta. The variable types has their types on the wire.
 func events(text string) []stream.Event {
 	entry := &stream.Entry{ID: "msg_1", Created: []byte(`{"messageId":"msg_1"}`)}
+	final := &stream.Document{Before: []byte(`{"messageId":"msg_1","content":`), Content: text, After: []byte(`}`)}
 	return []stream.Event{
 		{Kind: stream.Created, Entry: entry, After: stream.Position{ID: "msg_1"}},
 		{Kind: stream.Delta, Entry: entry, Offset: 7, Delta: []byte(text), After: stream.Position{ID: "msg_1", Offset: 7 + len(text)}},
 		{Kind: stream.Ended, Entry: entry, After: stream.After("msg_1"), Ending: &stream.Ending{
-			State: stream.Failed, Message: []byte(`{"messageId":"msg_1"}`), Error: []byte(`{"code":"provider_error"}`)}},
+			State: stream.Failed, Message: final, Error: []byte(`{"code":"provider_error"}`)}},
 		{Kind: stream.Ended, Entry: entry, After: stream.After("msg_1"), Ending: &stream.Ending{
-			State: stream.Completed, Message: []byte(`{"messageId":"msg_1"}`)}},
+			State: stream.Completed, Message: final}},
 		{Kind: stream.Cleared}, {Kind: stream.Deleted}, {Kind: stream.Expired},
 		{Kind: stream.ContextSummarised, Summary: &stream.SummaryStats{Summarised: 1, Dropped: 2, TokensBefore: 3, TokensAfter: 4}},
 	}

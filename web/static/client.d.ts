@@ -195,6 +195,7 @@ export class Client {
   session(sessionId: string): Promise<Session>;
   sessions(query?: { limit?: number; cursor?: string; userId?: string }): Promise<Page<Session>>;
   deleteSession(sessionId: string): Promise<{ deleted: boolean; sessionId: string }>;
+  /** Returns a page of messages. A page may have fewer than limit messages although more follow: check pagination.hasMore. */
   history(sessionId: string, query?: { limit?: number; cursor?: string; order?: "asc" | "desc" }): Promise<Page<Message>>;
   message(sessionId: string, messageId: string): Promise<Message>;
   clear(sessionId: string): Promise<{ cleared: number; sessionId: string }>;
