@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// expectedToFail lists rows whose faults the server does not yet survive, because the change that mends F3 is not merged yet. It
-// must become empty.
+// expectedToFail lists rows whose faults the server does not yet survive, because the change that checks the embedded store's
+// pages is not merged yet. It must become empty.
 var expectedToFail = []string{"store-damaged", "store-rots"}
 
 const (

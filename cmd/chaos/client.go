@@ -180,15 +180,17 @@ func (c *client) view(s history.Send) {
 	c.w.record.view(v)
 }
 
-// socket sends a message over a WebSocket and reads the reply there.
+// socket sends a message over a WebSocket and reads the reply there. If the client gives up, it repeats the send over REST.
 func (c *client) socket() {
 	s := history.Send{Session: c.session(), Content: c.message(), Begun: time.Now()}
 	if s.Session == "" {
 		return
 	}
 	m := wsclient.NewMessage{Content: s.Content, IdempotencyKey: fmt.Sprintf("key-%s-%d", c.name, c.sent)}
-	for again := true; again; {
-		again = c.iterate(&s, m) && !c.w.over()
+	if c.iterate(&s, m) && !c.w.over() {
+		// The repeat is over REST. A second Send of the Go client would wait for events of the reply, which may have ended
+		// before.
+		c.post(&s, false)
 	}
 	c.w.record.send(s)
 }

@@ -16,7 +16,7 @@ const jump = 25 * time.Hour
 func clockRows() []*row {
 	return []*row{
 		{
-			name: "clock-jumps", fault: "the server's clock jumps 25 h ahead (F6)", where: "embedded store, a patched build",
+			name: "clock-jumps", fault: "the server's clock jumps 25 h ahead", where: "embedded store, a patched build",
 			allowed: goneCodes, try: func(w *world) { w.clockJumps(w.patchedServer(), time.Second+w.margin) },
 		},
 		{

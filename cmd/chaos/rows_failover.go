@@ -20,7 +20,7 @@ func failoverRows() []*row {
 			outage: promoted + 2*refused, ending: promoted + 2*refused, short: true, unchecked: true,
 		},
 		{
-			name: "cluster-master-killed", fault: "the account's master in a Cluster dies; its replica is promoted (F1)",
+			name: "cluster-master-killed", fault: "the account's master in a Cluster dies; its replica is promoted",
 			where: "2 nodes, Cluster of 3 masters with replicas", lossy: true, // the Cluster replicates asynchronously
 			try:    func(w *world) { w.underLoad(w.clusterMasterDies()) },
 			outage: promoted + 3*time.Second, ending: promoted + 5*time.Second, short: true, unchecked: true,

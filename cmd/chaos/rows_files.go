@@ -18,19 +18,19 @@ var goneCodes = []string{"session_not_found", "message_not_found"}
 func fileRows() []*row {
 	return []*row{
 		{
-			name: "store-damaged", fault: "the file is overwritten or truncated, then the server starts (F3)",
+			name: "store-damaged", fault: "the file is overwritten or truncated, then the server starts",
 			where: "embedded store", lossy: true, allowed: goneCodes, try: damagedAtStart, short: true,
 		},
 		{
-			name: "store-rots", fault: "the file is overwritten or truncated under the server (F3)", where: "embedded store",
+			name: "store-rots", fault: "the file is overwritten or truncated under the server", where: "embedded store",
 			lossy: true, allowed: goneCodes, try: damagedWhileRunning, short: true,
 		},
 		{
-			name: "disk-full", fault: "the disk is full for 8 s (F4)", where: "embedded store on a small file system",
+			name: "disk-full", fault: "the disk is full for 8 s", where: "embedded store on a small file system",
 			try: diskFull, short: true,
 		},
 		{
-			name: "file-unlinked", fault: "the file is unlinked under the server (F5)", where: "embedded store",
+			name: "file-unlinked", fault: "the file is unlinked under the server", where: "embedded store",
 			lossy: true, allowed: goneCodes, try: unlinked, short: true,
 		},
 	}

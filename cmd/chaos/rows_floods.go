@@ -15,9 +15,9 @@ import (
 
 func floodRows() []*row {
 	return []*row{
-		{name: "sends-at-once", fault: "5,000 sends at once (F7)", where: "embedded store", try: sendsAtOnce, short: true},
+		{name: "sends-at-once", fault: "5,000 sends at once", where: "embedded store", try: sendsAtOnce, short: true},
 		{
-			name: "drain-without-store", fault: "a node is shut down while Redis is suspended (F10)", where: "2 nodes, Redis",
+			name: "drain-without-store", fault: "a node is shut down while Redis is suspended", where: "2 nodes, Redis",
 			try: drainWithoutStore, short: true,
 		},
 	}

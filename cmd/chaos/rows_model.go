@@ -25,7 +25,7 @@ func modelRows() []*row {
 			ending: time.Second, short: true,
 		},
 		{
-			name: "model-endless", fault: "the model ignores its limit (F2)", where: "embedded store",
+			name: "model-endless", fault: "the model ignores its limit", where: "embedded store",
 			try: endlessReplies, short: true,
 		},
 	}
