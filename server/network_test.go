@@ -65,6 +65,8 @@ type rawSocket struct {
 	t    testing.TB
 	conn net.Conn
 	in   *bufio.Reader
+
+	complete bool // the last data frame that was read has ended its message
 }
 
 // dialRaw opens a rawSocket.
@@ -116,13 +118,16 @@ func (s *rawSocket) write(op byte, payload []byte) error {
 	return err
 }
 
-// header reads a frame's header.
+// header reads a frame's header. If the frame is part of a message, complete tells whether it is the last part.
 func (s *rawSocket) header() (op byte, n int, err error) {
 	var b [8]byte
 	if _, err := io.ReadFull(s.in, b[:2]); err != nil {
 		return 0, 0, err
 	}
 	op, n = b[0]&15, int(b[1])
+	if op < opClose { // control frames come between the frames of a message
+		s.complete = b[0]&0x80 != 0
+	}
 	switch n {
 	case 126:
 		_, err = io.ReadFull(s.in, b[:2])

@@ -123,10 +123,11 @@ func TestNodes_ReplyBegins_ViewersNodeWokenUp(t *testing.T) {
 	shown, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		for {
+		for tick := time.NewTicker(10 * time.Millisecond); ; <-tick.C { // slow, so that the text does not reach its limit
 			select {
 			case c.text <- "word ":
 			case <-shown:
+				tick.Stop()
 				return
 			}
 		}

@@ -42,8 +42,8 @@ func (s *rawSocket) follow(text []byte, offset, end int, whole bool) (int, error
 		if op == opClose {
 			return offset, fmt.Errorf("at %d: closed by the server", offset)
 		}
-		if n > 64<<10 { // the terminal frame, which holds the whole text
-			_, err := io.CopyN(io.Discard, s.in, int64(n))
+		if !s.complete { // the terminal frame, which holds the whole text; the server writes it in parts
+			err := s.discard(n)
 			if err == nil && offset != len(text) {
 				err = fmt.Errorf("the terminal frame came after %d of %d bytes", offset, len(text))
 			}
@@ -60,6 +60,19 @@ func (s *rawSocket) follow(text []byte, offset, end int, whole bool) (int, error
 		}
 	}
 	return offset, nil
+}
+
+// discard reads the rest of a message. The next n bytes are its current part.
+func (s *rawSocket) discard(n int) error {
+	for {
+		if _, err := io.CopyN(io.Discard, s.in, int64(n)); err != nil || s.complete {
+			return err
+		}
+		var err error
+		if _, n, err = s.header(); err != nil {
+			return err
+		}
+	}
 }
 
 // takeDelta compares a delta with text, and returns the offset of the delta's end. The delta must not contain escapes.
@@ -142,7 +155,9 @@ func newCrowded(t *testing.T, size, stuck, readers int) *crowded {
 	front := &smallBufferListener{Listener: listener}
 	x := &crowded{parley: serve(t, newFile(t), front, new(net.Dialer).DialContext, model)}
 	x.text = bytes.Repeat([]byte("The quick brown fox jumps over the lazy dog. 0123456789 abcdef. "), size/64)
-	session := x.session()
+	session := x.must("POST", "/v1/sessions", map[string]any{ // with a window that allows a reply of the size of the text
+		"userId": "user_0123456789abcdef", "contextConfig": map[string]any{"maxTokens": 100_000},
+	})["sessionId"].(string)
 	cursor := x.begin(session, "go on")["stream"].(map[string]any)["cursor"].(string)
 	x.call = model.next(t)
 	front.on.Store(true)
