@@ -4,11 +4,14 @@
 #   CI=true     no test may be skipped: a missing command is a failure
 #   TESTFLAGS   more flags for go test, for example -count=1, which ignores cached results
 #   FUZZTIME    the time that `make fuzz` runs each fuzz target (30s)
+#   CHAOS       the time that `make chaos` takes (1h), and CHAOSFLAGS more flags: go run ./cmd/chaos --help
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CHECKS      := inherit,ST1000,ST1016
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 FUZZTIME    ?= 30s
+CHAOS       ?= 1h
+CHAOSFLAGS  ?=
 CI          ?= false
 
 # VERSION is the version of a release: the tag. Between tags, it is the tag with the number of later commits. Without tags, it is
@@ -41,14 +44,14 @@ step = @start=$$(date +%s); echo "== $(1)"; { $(2); } || { echo "== $(1): FAILED
 can_race = printf '\#include <stdlib.h>\n' | $$(go env CC) -E -x c - >/dev/null 2>&1
 
 # packages lists the packages that are tested with the race detector. The tests of cmd/parley build the server with the race
-# detector instead. go test starts packages in this order, and tests a repeated package once. The slowest packages come first, so
-# that none of them runs alone at the end.
-packages = ./server ./store/redis $$(go list ./... | grep -vE '/cmd/parley$$|/conversation/window$$')
+# detector instead. Those of cmd/chaos are a suite of their own. go test starts packages in this order, and tests a repeated package
+# once. The slowest packages come first, so that none of them runs alone at the end.
+packages = ./server ./store/redis $$(go list ./... | grep -vE '/cmd/parley$$|/cmd/chaos$$|/conversation/window$$')
 
 # This package starts no goroutine, so the race detector would find nothing. Its tests would take four times as long.
 sequential = ./conversation/window
 
-.PHONY: help build release test test-unit needs format vet lint govulncheck suites counts race commands redis fuzz clean
+.PHONY: help build release test test-unit needs format vet lint govulncheck suites counts race commands redis faults chaos fuzz clean
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -74,7 +77,7 @@ test-unit: format vet ## runs the tests that need no browser, Redis or other pro
 	$(call step,unit tests,$(GOTEST) -short ./...)
 
 # The suites run in parallel, because each suite waits much of the time.
-suites: race commands redis counts
+suites: race commands redis counts faults
 
 race:
 	$(call step,packages with the race detector,race=; if $(can_race); then race=-race; export CGO_ENABLED=1; fi; \
@@ -95,6 +98,13 @@ counts:
 redis: ## runs the server's tests on Redis
 	$(call step,the server on Redis,PARLEY_TEST_STORE=redis $(GOTEST) -timeout 25m -skip 'Redis|Node|Lost|Failover' ./server && \
 		PARLEY_TEST_STORE=cluster $(GOTEST) -timeout 25m -run Node ./server)
+
+# The faults mostly wait. Six at a time keep a quarter of a core busy.
+faults: ## runs each fault of `make chaos` once, in its short form (2 minutes)
+	$(call step,servers under faults,CI=$(CI) $(GOTEST) -parallel 6 -timeout 15m ./cmd/chaos)
+
+chaos: ## drives servers through faults for CHAOS (1h), and writes the table of web/guides/reliability.md
+	go run ./cmd/chaos --duration $(CHAOS) --table web/guides/reliability.md $(CHAOSFLAGS)
 
 needs: ## installs the commands that the tests need (as root on Debian), or lists them and the skipped tests
 	@lack() { \

@@ -58,6 +58,8 @@ var packages = []allowedImports{
 	{"server/socket", []string{"server/transport", "conversation", "conversation/turn", "stream", "stream/wire", "auth", "server/api"}},
 	{"server", []string{"server/api", "server/socket", "server/docs", "server/transport", "conversation", "conversation/service", "conversation/turn", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web"}},
 	{"cmd/parley", []string{everything}},
+	{"cmd/chaos/history", nil},
+	{"cmd/chaos", []string{"cmd/chaos/history", "store/redis/redistest", "stream/client"}}, // it drives real processes
 }
 
 // backend lists packages that store, the two stores and storetest may import. These packages define the interfaces that a store

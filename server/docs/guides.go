@@ -12,7 +12,7 @@ import (
 )
 
 // guideNames lists the guides in reading order.
-var guideNames = []string{"protocol", "ai-sdk", "context-window", "limits", "keys", "redis", "deployment", "security", "operation"}
+var guideNames = []string{"protocol", "ai-sdk", "context-window", "limits", "keys", "redis", "deployment", "security", "operation", "reliability"}
 
 // referenceFiles lists the files outside the guides' folder that guides may link to. On the served pages, these links lead to
 // the reference.
