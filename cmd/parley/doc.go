@@ -2,6 +2,7 @@
 //
 //	parley serve      run the server
 //	parley keys       create, list, revoke and rotate API keys, directly in the store
+//	parley store      check the file of the embedded store for damage
 //	parley version    print the version
 //
 // This package reads flags and environment variables, wires the other packages together, and starts and drains them. It is the
@@ -43,7 +44,8 @@
 // # Exit codes
 //
 //	0    success, also after a drain
-//	1    a command failed: configuration, store, address, a key that does not exist, a drain that was not complete in time
+//	1    a command failed: configuration, store, address, a key that does not exist, a damaged store, a drain that was not complete
+//	     in time
 //	2    the command line is wrong: unknown flag, missing value, value out of range
 //	130  a second SIGINT, if the parent process had SIGINT ignored; otherwise a second signal kills the process
 //

@@ -16,9 +16,10 @@ import (
 
 // commands is the command line.
 type commands struct {
-	Serve   serve   `cmd:"" help:"Run the server."`
-	Keys    keys    `cmd:"" help:"Manage API keys directly in the store."`
-	Version version `cmd:"" help:"Print the version."`
+	Serve   serve         `cmd:"" help:"Run the server."`
+	Keys    keys          `cmd:"" help:"Manage API keys directly in the store."`
+	Store   storeCommands `cmd:"" help:"Check the file of the embedded store."`
+	Version version       `cmd:"" help:"Print the version."`
 }
 
 const description = `Parley is a streaming-first conversation server: a REST API and a WebSocket in front of any OpenAI-compatible model.`

@@ -86,6 +86,36 @@ func benchmarkTurns(b *testing.B, sessions int, noSync bool) {
 	b.ReportMetric(2*float64(b.N)/b.Elapsed().Seconds(), "writes/s")
 }
 
+// BenchmarkHistory measures a page of 50 messages in the middle of a history of 1,000.
+func BenchmarkHistory(b *testing.B) {
+	s := openBench(b, Options{noSync: true})
+	id := benchSession(b, s).ID
+	text := strings.Repeat("this and that. ", 60)
+	middle := ""
+	for i := range 500 {
+		begun, err := s.BeginTurn(b.Context(), somebody, conversation.NewTurn{
+			SessionID: id, Role: conversation.User, Content: text, Tokens: 1, Waiter: "w",
+		})
+		if err == nil {
+			_, err = s.EndTurn(b.Context(), begun.Key, conversation.Message{Content: text, Status: stream.Completed}, conversation.Timing{})
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		if i == 250 {
+			middle = begun.Reply.ID
+		}
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		page, err := s.Messages(b.Context(), somebody, id, conversation.MessageQuery{From: middle, Limit: 50})
+		if err != nil || len(page.Messages) != 50 {
+			b.Fatal(len(page.Messages), err)
+		}
+	}
+}
+
 // BenchmarkUsage measures a usage report of an owner with about 50,000 sessions, the limit of the tier enterprise.
 func BenchmarkUsage(b *testing.B) {
 	const sessions = 50_000

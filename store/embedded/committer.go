@@ -2,8 +2,10 @@ package embedded
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -248,25 +250,17 @@ func (s *Store) attempt(batch []*operation) (spoiler int) {
 	return spoiler
 }
 
-// write runs a bbolt write transaction. If bbolt panics, write returns the panic as an error, and the store refuses all later
-// writes.
-func (s *Store) write(run func(*bbolt.Tx) error) (err error) {
-	s.writer.Lock()
-	defer s.writer.Unlock()
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-			_ = s.health.set(broken, restart(err)) // bbolt's state in memory may differ from the file
-		}
-	}()
-	return s.db.Update(run)
-}
-
 // try runs one operation and reports whether it panicked.
 func (w *writing) try(op *operation) (panicked bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			panicked, op.err = true, fmt.Errorf("embedded: a panic in an operation: %v", p)
+			panicked = true
+			if d := damageOf(p); d != nil {
+				op.err = w.store.damaged(d, p != any(d))
+				op.err = w.store.health.set(broken, restart(op.err))
+				return
+			}
+			op.err = fmt.Errorf("embedded: a panic in an operation: %v", p)
 			w.store.log.Error("an operation of the store panicked", "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
@@ -287,9 +281,7 @@ func (s *Store) fail(id int, err error) error {
 		return err
 	}
 	visible := true
-	s.readers.RLock()
-	defer s.readers.RUnlock()
-	if viewErr := s.db.View(func(tx *bbolt.Tx) error {
+	if viewErr := s.read(func(tx *bbolt.Tx) error {
 		visible = tx.ID() >= id
 		return nil
 	}); viewErr != nil || visible {
@@ -360,12 +352,22 @@ func (w *writing) apply() {
 	}
 }
 
+// put writes a record.
 func (w *writing) put(bucket string, key, value []byte) error {
+	start := len(w.arena)
+	w.arena = append(w.arena, value...)
+	return w.putFrom(bucket, key, start)
+}
+
+// putFrom writes a record. Its value is the end of the arena, from the index start on.
+func (w *writing) putFrom(bucket string, key []byte, start int) error {
 	w.wrote = true
-	return w.bucket(bucket).Put(key, value)
+	b := w.bucket(bucket)
+	w.arena = binary.BigEndian.AppendUint32(w.arena, crc32.Update(keySum(b.sum, key), castagnoli, w.arena[start:]))
+	return b.bolt.Put(key, w.arena[start:len(w.arena):len(w.arena)])
 }
 
 func (w *writing) delete(bucket string, key []byte) error {
 	w.wrote = true
-	return w.bucket(bucket).Delete(key)
+	return w.bucket(bucket).bolt.Delete(key)
 }

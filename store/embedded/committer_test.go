@@ -159,8 +159,9 @@ func TestCommitter_FailingOperation_OthersSucceed(t *testing.T) {
 			return s.submit(context.Background(), func(w *writing) error {
 				at := ref{somebody, session.ID}
 				w.dissolve(at)
-				_, err := w.removeMessages(at, &session)
-				return errors.Join(err, fail())
+				busy, err := w.session(at)
+				_, err2 := w.removeMessages(at, &busy)
+				return errors.Join(err, err2, fail())
 			})
 		}
 		var failed, panicked error

@@ -61,7 +61,7 @@ func (r *reading) context(at ref, session *conversation.Session, tokens int) (c 
 	if c.Summary, err = r.summary(at); err != nil {
 		return c, err
 	}
-	if c.History, err = r.history(at, budget); err != nil {
+	if c.History, err = r.history(at, session.MessageCount, budget); err != nil {
 		return c, err
 	}
 	full := session.HistoryTokens+tokens+window.MessageOverhead > budget
@@ -75,12 +75,15 @@ func (r *reading) context(at ref, session *conversation.Session, tokens int) (c 
 }
 
 // history returns messages, oldest first: the newest ones that fit into the budget (in tokens) and into
-// conversation.HistoryBytes, and the next older message, which does not fit. The messages lack their metadata.
-func (r *reading) history(at ref, budget int) ([]conversation.Message, error) {
+// conversation.HistoryBytes, and the next older message, which does not fit. The messages lack their metadata. count is the number
+// of messages of the session.
+func (r *reading) history(at ref, count, budget int) ([]conversation.Message, error) {
 	var newest []conversation.Message
 	bytes := conversation.HistoryBytes
-	messages := r.span(messagesBucket, at.key())
-	for id, value, ok := messages.before(""); ok && budget >= 0 && bytes >= 0; id, value, ok = messages.prev() {
+	messages, q := r.span(messagesBucket, at.key()), newSequence(at, false, count)
+	id, value, ok := messages.before("")
+	for ; ok && budget >= 0 && bytes >= 0; id, value, ok = messages.prev() {
+		q.follow(value, id)
 		m, err := readForPrompt(value, at.session, string(id))
 		if err != nil {
 			return nil, err
@@ -88,6 +91,9 @@ func (r *reading) history(at ref, budget int) ([]conversation.Message, error) {
 		newest = append(newest, m)
 		budget -= m.TokensInPrompt()
 		bytes -= recordBytes(value)
+	}
+	if !ok {
+		q.end(count)
 	}
 	slices.Reverse(newest)
 	return newest, nil

@@ -6,8 +6,8 @@
 //
 //   - PATH is a bbolt database: sessions, messages, summaries, usage, API keys. schema.go lists the buckets with their keys, and
 //     values.go describes the values. The entry "schema" of the bucket "meta" is the version of the format. Open changes the
-//     version of a file from 2 to 3. A value of schema 2 is rewritten in the new format when it changes. Open refuses unknown
-//     versions, so that an older program never misreads a newer file.
+//     version of a file from 2 or 3 to 4 (upgrade.go). A value of schema 2 is rewritten in the new format when it changes. Open
+//     refuses unknown versions, so that an older program never misreads a newer file.
 //   - PATH-journal has the text of live replies (journal.go). At every tick (50 ms), the store appends an entry with a checksum.
 //     A turn changes the database only when it begins or ends. The store empties the journal when no reply is live, and rewrites
 //     the journal when its size exceeds 8 MB.
@@ -50,6 +50,7 @@
 //
 //	fault         writes                                     ends
 //	broken        refused                                    when the file is opened again
+//	damaged       tried; see below                           when the file is opened again
 //	moved         refused                                    when the files are at their paths again (watch.go)
 //	full          refused, if they add data (reserve.go)     when the reserve is made again, or pages are free
 //	failing       tried                                      at the next commit that succeeds; watch tries every 2 s
@@ -57,7 +58,7 @@
 //
 // If a commit fails, its operations return the fault and change nothing. If the disk has become full, the operations of the batch
 // run again, and only those that add data fail. There are two cases in which the store is broken: the sync of bbolt's meta page
-// fails, or bbolt panics. Then it is unknown which state a crash would leave.
+// fails, or a write finds damage (see below). Then it is unknown which state a crash would leave.
 //
 // LeaveQueue always works, because it changes only memory.
 //
@@ -72,4 +73,48 @@
 // (scrub.go) and removes ended replies from the journal, at most once a second. Scrubbed waits for the sweep. If the process ends
 // before the sweep, the next process begins with a sweep. The store cannot remove copies that a file system or an SSD keeps below
 // the file.
+//
+// # Damage
+//
+// A disk, a file system or another program may change the file. Then no method returns altered text, and no history is shortened:
+// the method returns a [DamageError], which wraps conversation.ErrStoreDamaged.
+//
+//   - Each record has a checksum of its bucket, key and value (checksum.go). Each read verifies it. If a key is missing, its two
+//     neighbours must prove that.
+//   - The messages of a session are numbered (number.go), so a reader notices that messages are missing.
+//   - Open checks all pages before bbolt sees them (pages.go), and refuses a damaged file. The check takes about 0.5 s of CPU
+//     time for each gigabyte; bbolt's own scan takes 0.35 s. Open also refuses a file if one of its two meta pages is invalid.
+//     bbolt would use the older one and so take back the last transaction, which was perhaps acknowledged. An invalid meta page
+//     is no interrupted commit: its content is within one sector, which disks write as a whole.
+//   - While the store runs, panics of bbolt and faults of the memory map become a DamageError (transaction.go). A read that finds
+//     damage fails, and other reads and writes go on. If a write finds damage, the store refuses all later writes, because bbolt
+//     could copy the damage into intact pages. Ping fails after any damage.
+//   - Check does the same as Open for a stopped store, and reports all damages. Both check the journal, which has checksums of
+//     its own. Open only logs a damaged journal: its text belongs to replies that are interrupted anyway.
+//
+// TestDamage_AnyPage_RefusedOrUnavailable with 300 seeds for each column: a page with random bytes, zeros or the bytes of another
+// page, 1 or 8 bits flipped, or the file truncated. Before, at commit 67a6719:
+//
+//	                                  stopped store      running store and its next start
+//	                                  before  now        before  now
+//	the process died                     157    0           167    0
+//	altered, shortened or lost data      113    0           101    0
+//	another error                         13    0            11    0
+//	refused at the start                   0  284             -    8
+//	503, then refused at the next start    -    -             -  266
+//	no page in use was hit                17   16            21   26
+//
+// With the checks, a turn takes 1.06 to 1.1 times the CPU time, and a page of 50 messages 1.13 times.
+//
+// What is left: a lost session or key gets 404 or 401 if the damage is in the pages above it, until the next start refuses the
+// file. bbolt scans all pages after a failed commit, in a goroutine of its own. So the process dies if a commit fails, for
+// example on a full disk, while the file has a damaged page. A damaged page number above other pages could make bbolt search in a
+// circle. The next start then refuses the file.
+//
+// # Why bbolt
+//
+// Pebble was measured as the other choice. It writes 2.5 KB for a turn instead of 57 KB, ends 31,304 instead of 6,576 turns a
+// second with 64 callers, and checksums its blocks. But with cgo, which `go run` uses where gcc is installed, the first
+// compilation would take 181 instead of 126 s of CPU time. The binary would grow by 12.5 MB, and 30 modules would be added.
+// Deleted text would stay in pebble's tables and recycled logs until they are compacted. So bbolt stays, with the checks above.
 package embedded

@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(crashEnv); path != "" {
 		os.Exit(crashChild(path))
 	}
+	if path := os.Getenv(damageEnv); path != "" {
+		os.Exit(damageChild(path))
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -317,7 +320,7 @@ func TestTurn_LongHistory_CostsNoMore(t *testing.T) {
 				stored.MessageCount += 2
 				stored.HistoryTokens += asked.TokensInPrompt() + reply.TokensInPrompt()
 				bytes := int64(asked.StoredBytes() + reply.StoredBytes())
-				err = errors.Join(err, w.putMessage(at, &asked), w.putMessage(at, &reply),
+				err = errors.Join(err, w.putMessage(at, &asked, stored.MessageCount-1), w.putMessage(at, &reply, stored.MessageCount),
 					w.addStored(somebody, stored.ExpiresAt, storedCount{bytes: bytes}))
 			}
 			return errors.Join(err, w.putSession(at, &stored))

@@ -104,7 +104,7 @@ func expire(t *testing.T, s *Store, session conversation.Session) {
 		if err != nil {
 			return err
 		}
-		bytes, err := w.bytesOf(at)
+		bytes, err := w.bytesOf(at, stored.MessageCount)
 		if err != nil {
 			return err
 		}

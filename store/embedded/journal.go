@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"log/slog"
 	"os"
 	"sync"
 	"unicode/utf8"
@@ -31,8 +32,7 @@ const journalLimit = 8 << 20
 // may be called from any goroutine.
 type journal struct {
 	// constant
-	path  string
-	table *crc32.Table
+	path string
 
 	mu    sync.Mutex
 	file  *os.File
@@ -56,11 +56,15 @@ type liveText struct {
 
 const entryHeader = 8 // bytes
 
-// openJournal opens or creates the journal and reads the text of the live replies. It removes everything else from the file.
-func openJournal(path string, live []conversation.TurnKey) (*journal, error) {
+// journalSuffix is the end of the journal's path, after the path of the database.
+const journalSuffix = "-journal"
+
+// openJournal opens or creates the journal and reads the text of the live replies. It removes everything else from the file. It
+// logs a warning if it cannot read the whole file.
+func openJournal(path string, live []conversation.TurnKey, log *slog.Logger) (*journal, error) {
 	j := &journal{
-		path: path, table: crc32.MakeTable(crc32.Castagnoli), limit: journalLimit,
-		live: make(map[string]*liveText), dead: true, room: reserve{size: journalReserve, allocate: allocate},
+		path: path, limit: journalLimit, live: make(map[string]*liveText), dead: true,
+		room: reserve{size: journalReserve, allocate: allocate},
 	}
 	for _, key := range live {
 		j.live[key.ReplyID] = &liveText{key: key}
@@ -72,7 +76,10 @@ func openJournal(path string, live []conversation.TurnKey) (*journal, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	j.size = j.replay(entries)
+	if j.size = j.replay(entries); j.size < int64(len(entries)) {
+		log.Warn("the end of the journal cannot be read, as after a power failure or a damage: replies that were live may lack text",
+			"file", path, "bytes", int64(len(entries))-j.size, "of", len(entries))
+	}
 	if j.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err
 	}
@@ -85,16 +92,28 @@ func openJournal(path string, live []conversation.TurnKey) (*journal, error) {
 	return j, nil
 }
 
+// cutEntry returns the segments of the first entry. ok is false at the end of the file, and if the entry is incomplete or
+// damaged.
+func cutEntry(entries []byte) (segments, rest []byte, ok bool) {
+	if len(entries) < entryHeader {
+		return nil, nil, false
+	}
+	n, sum := int64(binary.BigEndian.Uint32(entries)), binary.BigEndian.Uint32(entries[4:])
+	entries = entries[entryHeader:]
+	if n == 0 || n > int64(len(entries)) || crc32.Checksum(entries[:n], castagnoli) != sum {
+		return nil, nil, false
+	}
+	return entries[:n], entries[n:], true
+}
+
 // replay reads the text of live replies from the file's content. It returns the total length of the whole entries.
 func (j *journal) replay(entries []byte) (size int64) {
-	for len(entries) >= entryHeader {
-		n := int64(binary.BigEndian.Uint32(entries))
-		sum := binary.BigEndian.Uint32(entries[4:])
-		entries = entries[entryHeader:]
-		if n > int64(len(entries)) || crc32.Checksum(entries[:n], j.table) != sum {
+	for {
+		segments, rest, ok := cutEntry(entries)
+		if !ok {
 			break
 		}
-		for segments := entries[:n]; len(segments) > 0; {
+		for len(segments) > 0 {
 			id, offset, text, rest, ok := cutSegment(segments)
 			if !ok {
 				break
@@ -104,7 +123,8 @@ func (j *journal) replay(entries []byte) (size int64) {
 			}
 			segments = rest
 		}
-		entries, size = entries[n:], size+entryHeader+n
+		size += int64(len(entries) - len(rest))
+		entries = rest
 	}
 	for _, r := range j.live {
 		r.stored = r.text.size
@@ -148,7 +168,7 @@ func cutSegment(entry []byte) (id []byte, offset int, text, rest []byte, ok bool
 // seal sets the header of an entry: its length and its checksum.
 func (j *journal) seal(entry []byte) {
 	binary.BigEndian.PutUint32(entry, uint32(len(entry)-entryHeader))
-	binary.BigEndian.PutUint32(entry[4:], crc32.Checksum(entry[entryHeader:], j.table))
+	binary.BigEndian.PutUint32(entry[4:], crc32.Checksum(entry[entryHeader:], castagnoli))
 }
 
 // begin adds a live reply.

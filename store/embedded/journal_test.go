@@ -3,6 +3,7 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,7 +30,7 @@ func of(key conversation.TurnKey, offset int, text string) segment {
 
 func newJournal(t testing.TB, path string, live ...conversation.TurnKey) *journal {
 	t.Helper()
-	j, err := openJournal(path, live)
+	j, err := openJournal(path, live, slog.New(slog.DiscardHandler))
 	must(t, err)
 	t.Cleanup(func() { _ = j.close() })
 	return j
@@ -231,7 +232,7 @@ func TestJournal_RandomSegments_TextComplete(t *testing.T) {
 		path := filepath.Join(dir, "journal")
 		live := []conversation.TurnKey{keyOf(0), keyOf(1), keyOf(2)}
 		want := make([]string, len(live))
-		j, err := openJournal(path, live)
+		j, err := openJournal(path, live, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +267,7 @@ func TestJournal_RandomSegments_TextComplete(t *testing.T) {
 				if err := j.close(); err != nil {
 					t.Fatal(err)
 				}
-				if j, err = openJournal(path, live); err != nil {
+				if j, err = openJournal(path, live, slog.New(slog.DiscardHandler)); err != nil {
 					t.Fatal(err)
 				}
 			},

@@ -135,7 +135,7 @@ func addKeyEnds(r *reading) error {
 	}
 	slices.SortFunc(entries, bytes.Compare)
 	for _, entry := range entries {
-		if err := r.bucket(keyEndsBucket).Put(entry, nil); err != nil {
+		if err := r.bucket(keyEndsBucket).put(entry, nil); err != nil {
 			return err
 		}
 	}

@@ -198,8 +198,8 @@ func grow(t *testing.T, s *Store, session conversation.Session, n int) string {
 			ended := completed("The harbour is deep enough for all of them, says the keeper of the light.")
 			reply.Content, reply.Tokens, reply.Status = ended.Content, ended.Tokens, ended.Status
 			reply.Terms = window.TermsOf(message.Content, reply.Content)
-			for _, m := range []*conversation.Message{&message, &reply} {
-				if err := errors.Join(w.putMessage(at, m), w.index(at, &grown, m)); err != nil {
+			for n, m := range []*conversation.Message{&message, &reply} {
+				if err := errors.Join(w.putMessage(at, m, grown.MessageCount+n+1), w.index(at, &grown, m)); err != nil {
 					return err
 				}
 				grown.HistoryTokens += m.TokensInPrompt()

@@ -18,7 +18,7 @@ func (s *Store) Messages(ctx context.Context, owner conversation.Owner, sessionI
 			if page.Session, err = r.session(at); err != nil {
 				return err
 			}
-			page.Messages, page.More, err = r.messages(at, query)
+			page.Messages, page.More, err = r.messages(at, page.Session.MessageCount, query)
 			return err
 		}); err != nil {
 			return nil, err
@@ -36,8 +36,9 @@ func (s *Store) Messages(ctx context.Context, owner conversation.Owner, sessionI
 	return page, nil
 }
 
-// messages returns a page of messages, with at most conversation.PageBytes. more reports whether further messages follow.
-func (r *reading) messages(at ref, query conversation.MessageQuery) (page []conversation.Message, more bool, err error) {
+// messages returns a page of messages, with at most conversation.PageBytes. more reports whether further messages follow. count is
+// the number of messages of the session.
+func (r *reading) messages(at ref, count int, query conversation.MessageQuery) (page []conversation.Message, more bool, err error) {
 	messages := r.span(messagesBucket, at.key())
 	step := messages.prev
 	id, value, ok := []byte(nil), []byte(nil), false
@@ -56,7 +57,9 @@ func (r *reading) messages(at ref, query conversation.MessageQuery) (page []conv
 	default:
 		id, value, ok = messages.before(query.From)
 	}
-	for bytes := 0; ok; id, value, ok = step() {
+	q, bytes := r.sequence(at, &query, count), 0
+	for ; ok; id, value, ok = step() {
+		q.follow(value, id)
 		bytes += recordBytes(value)
 		if len(page) == query.Limit || len(page) > 0 && bytes > conversation.PageBytes {
 			return page, true, nil
@@ -67,6 +70,7 @@ func (r *reading) messages(at ref, query conversation.MessageQuery) (page []conv
 		}
 		page = append(page, m)
 	}
+	q.end(count)
 	return page, false, nil
 }
 

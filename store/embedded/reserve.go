@@ -129,7 +129,7 @@ func (s *Store) probeRoom() {
 
 // used returns the size of the used part of the database: the pages up to the high-water mark.
 func (s *Store) used() (size int64, err error) {
-	err = s.db.View(func(tx *bbolt.Tx) error {
+	err = s.read(func(tx *bbolt.Tx) error {
 		size = tx.Size()
 		return nil
 	})

@@ -17,7 +17,8 @@ const (
 	// sessionsBucket: OWNER | session id → session. Ids sort by creation time. A list reads the bucket backwards, from newest to
 	// oldest.
 	sessionsBucket = "sessions"
-	// messagesBucket: OWNER | session id | message id → message. The content of a streaming reply is in the journal, not here.
+	// messagesBucket: OWNER | session id | message id → message, then its number (number.go). The content of a streaming reply is
+	// in the journal, not here.
 	messagesBucket = "messages"
 	// indexBucket: OWNER | session id | message id → indexed message. A streaming reply has no entry. The messages of a session
 	// with the policy fifo have no entries.
@@ -59,14 +60,16 @@ const (
 	// daysBucket: account → day number (8) | count (8). The count is the number of requests with the account's test keys on that
 	// day.
 	daysBucket = "days"
-	// metaBucket: "schema" → schemaVersion; "probe" → time of the last probe of a failing disk, which nobody reads.
+	// metaBucket: "schema" → schemaVersion; upgradeKey → the position of an upgrade (upgrade.go); "probe" → time of the last probe
+	// of a failing disk, which nobody reads.
 	metaBucket = "meta"
 
 	schemaKey = "schema"
 	probeKey  = "probe"
 	// schemaVersion changes when an older program would misread the file, because programs refuse unknown versions. Version 1 had
-	// API keys by their hash, without rotation; Open refuses it. Version 2 had tagged values (schema2.go); Open changes it to 3.
-	schemaVersion = "3"
+	// API keys by their hash, without rotation; Open refuses it. Version 2 had tagged values (schema2.go). Version 3 had records
+	// without checksums. Open changes 2 and 3 to 4.
+	schemaVersion = "4"
 )
 
 func allBuckets() []string {
@@ -141,8 +144,6 @@ type reading struct {
 	now  conversation.Time
 }
 
-func (r *reading) bucket(name string) *bbolt.Bucket { return r.bolt.Bucket([]byte(name)) }
-
 // session returns a session, or ErrSessionNotFound if it does not exist or has expired.
 func (r *reading) session(at ref) (conversation.Session, error) {
 	value := r.bucket(sessionsBucket).Get(at.key())
@@ -160,6 +161,7 @@ func (r *reading) session(at ref) (conversation.Session, error) {
 func (r *reading) message(at ref, id string) (conversation.Message, error) {
 	value := r.bucket(messagesBucket).Get(messageKey(at, id))
 	if value == nil {
+		r.checkAbsent(at, id)
 		return conversation.Message{}, conversation.ErrMessageNotFound
 	}
 	return readMessage(value, at.session, id)
@@ -189,24 +191,46 @@ func (r *reading) live() ([]conversation.TurnKey, error) {
 // keys.
 type span struct {
 	cursor *bbolt.Cursor
+	of     records
 	prefix []byte
 }
 
 func (r *reading) span(bucket string, prefix []byte) span {
-	return span{r.bucket(bucket).Cursor(), prefix}
+	of := r.bucket(bucket)
+	return span{of.bolt.Cursor(), of, prefix}
 }
 
 // within returns the key without the prefix, and the value. ok is false outside the span.
-func (s span) within(key, value []byte) (suffix, v []byte, ok bool) {
+func (s span) within(key, record []byte) (suffix, value []byte, ok bool) {
 	if key == nil || !bytes.HasPrefix(key, s.prefix) {
+		s.beyond(key, record)
 		return nil, nil, false
 	}
-	return key[len(s.prefix):], value, true
+	return key[len(s.prefix):], s.of.unseal(key, record), true
+}
+
+// beyond verifies the record next to the span, because it may be a record of the span with a damaged key. In messagesBucket, the
+// numbers show that a message is missing. There, damage to another session must not matter.
+func (s span) beyond(key, record []byte) {
+	if key != nil && s.of.name != messagesBucket {
+		s.of.unseal(key, record)
+	}
 }
 
 // from moves to the first key with a suffix greater than or equal to suffix.
 func (s span) from(suffix string) ([]byte, []byte, bool) {
-	return s.within(s.cursor.Seek(append(s.prefix[:len(s.prefix):len(s.prefix)], suffix...)))
+	seek := append(s.prefix[:len(s.prefix):len(s.prefix)], suffix...)
+	key, record := s.cursor.Seek(seek)
+	if key == nil || !bytes.Equal(key, seek) { // as in records.Get
+		before, recordBefore := s.of.previous(s.cursor, seek, key)
+		s.beyond(before, recordBefore)
+		if before != nil && key != nil {
+			key, record = s.cursor.Next()
+		} else {
+			key, record = s.cursor.Seek(seek) // without a record before, the cursor may be at the first record or at an empty page
+		}
+	}
+	return s.within(key, record)
 }
 
 // before moves to the last key with a suffix less than suffix. If suffix is "", it moves to the last key of the span.
@@ -217,10 +241,9 @@ func (s span) before(suffix string) ([]byte, []byte, bool) {
 	} else {
 		seek = append(seek, suffix...)
 	}
-	if key, _ := s.cursor.Seek(seek); key == nil {
-		return s.within(s.cursor.Last())
-	}
-	return s.within(s.cursor.Prev())
+	key, record := s.cursor.Seek(seek)
+	s.beyond(key, record)
+	return s.within(s.of.previous(s.cursor, seek, key))
 }
 
 func (s span) next() ([]byte, []byte, bool) { return s.within(s.cursor.Next()) }

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 
 	"parley/conversation"
 )
@@ -146,6 +146,9 @@ func (c *scrubber) sweepIfWanted() bool {
 	if idle {
 		return true
 	}
+	if c.store.health.err(broken) != nil {
+		return false // the store has logged the reason
+	}
 	if err := c.sweep(); err != nil {
 		if !c.failing {
 			c.store.log.Error("removed data could not be overwritten; retrying", "error", err)
@@ -190,17 +193,13 @@ func (c *scrubber) sweepSome(first int) (next int, err error) {
 	}
 	s.writer.Lock()
 	defer s.writer.Unlock()
-	s.readers.Lock()
-	tx, err := s.db.Begin(true)
-	s.readers.Unlock()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer s.catch(&err)
+	tx, err := s.beginAlone()
 	if err != nil {
 		return 0, err
 	}
-	defer func() {
-		if rollbackErr := tx.Rollback(); rollbackErr != nil && !errors.Is(rollbackErr, berrors.ErrTxClosed) {
-			err = errors.Join(err, rollbackErr)
-		}
-	}()
+	defer s.rollback(tx)
 	info, err := c.file.Stat()
 	if err != nil {
 		return 0, err
@@ -224,6 +223,13 @@ func (c *scrubber) sweepSome(first int) (next int, err error) {
 		return 0, nil
 	}
 	return last, nil
+}
+
+// beginAlone begins a write transaction at a moment without readers.
+func (s *Store) beginAlone() (*bbolt.Tx, error) {
+	s.readers.Lock()
+	defer s.readers.Unlock()
+	return s.begin(true)
 }
 
 func isFree(tx *bbolt.Tx, id int) bool {

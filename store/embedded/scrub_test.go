@@ -282,7 +282,9 @@ func TestScrub_WaitsForOlderReader(t *testing.T) {
 	query := conversation.MessageQuery{Limit: 100}
 	scrubbed := make(chan struct{})
 	must(t, s.view(t.Context(), func(r *reading) error {
-		before, _, err := r.messages(at, query)
+		session, err := r.session(at)
+		must(t, err)
+		before, _, err := r.messages(at, session.MessageCount, query)
 		must(t, err)
 		_, err = s.DeleteSession(t.Context(), somebody, left.session.ID)
 		must(t, err)
@@ -302,7 +304,7 @@ func TestScrub_WaitsForOlderReader(t *testing.T) {
 				runtime.Gosched()
 			}
 		}
-		after, _, err := r.messages(at, query)
+		after, _, err := r.messages(at, session.MessageCount, query)
 		if diff := cmp.Diff(before, after); diff != "" || err != nil {
 			t.Errorf("error %v, messages (-before +after):\n%s", err, diff)
 		}

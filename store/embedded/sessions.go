@@ -151,7 +151,7 @@ func (w *writing) removeMessages(at ref, session *conversation.Session) (int, er
 	if _, err := w.removeAll(indexBucket, at); err != nil {
 		return 0, err
 	}
-	bytes, err := w.bytesOf(at)
+	bytes, err := w.bytesOf(at, session.MessageCount)
 	if err != nil {
 		return 0, err
 	}

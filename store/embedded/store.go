@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -43,6 +44,7 @@ type Store struct {
 	db        *bbolt.DB
 	file      *os.File    // the file of db; bbolt closes it
 	opened    os.FileInfo // of file
+	pageSize  int
 	log       *slog.Logger
 	journal   *journal
 	scrub     *scrubber
@@ -51,6 +53,10 @@ type Store struct {
 	limits    limits
 	tickets   tickets
 	sockets   sockets
+
+	newest atomic.Uint64 // id of the last transaction that was committed
+	size   int64         // greatest size of the file that a writer has seen; guarded by writer
+	stuck  atomic.Bool   // a lock of bbolt may be locked for ever (see begin)
 
 	// writer is locked during each bbolt transaction that writes. readers is read-locked during each bbolt transaction that
 	// reads. The scrubber locks both mutexes, because it needs a moment without any transaction.
@@ -106,12 +112,12 @@ func Open(path string, options Options) (*Store, error) {
 	if err := s.openFile(path, options.noSync); err != nil {
 		return nil, err
 	}
-	if err := s.load(path + "-journal"); err != nil {
+	if err := s.load(path + journalSuffix); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the store %s: %w", path, err), s.db.Close())
 	}
 	s.journal.room.allocate = options.allocate
 	s.makePrivate(path)
-	s.makePrivate(path + "-journal")
+	s.makePrivate(path + journalSuffix)
 	s.scrub = newScrubber(s, s.file, options.scrubInterval)
 	s.scratch = writing{store: s, queues: make(map[ref]queue), requests: make(map[hourAt]int64), tally: tally{places: make(map[hourAt]int)}}
 	s.probeRoom()
@@ -122,7 +128,7 @@ func Open(path string, options Options) (*Store, error) {
 	return s, nil
 }
 
-// openFile opens the database.
+// openFile locks and checks the file, and opens the database.
 func (s *Store) openFile(path string, noSync bool) error {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout:      lockWait,
@@ -132,22 +138,36 @@ func (s *Store) openFile(path string, noSync bool) error {
 		NoFreelistSync: true,
 		NoStatistics:   true,
 		NoSync:         noSync,
-		OpenFile: func(name string, flag int, mode os.FileMode) (_ *os.File, err error) {
-			s.file, err = os.OpenFile(name, flag, mode)
-			return s.file, err
-		},
+		OpenFile:       s.openChecked,
 	})
-	if errors.Is(err, berrors.ErrTimeout) {
+	if errors.Is(err, berrors.ErrTimeout) || errors.Is(err, ErrInUse) {
 		return fmt.Errorf("the store %s is %w", path, ErrInUse)
 	}
 	if err != nil {
 		return fmt.Errorf("opening the store %s: %w", path, err)
 	}
-	s.db = db
+	s.db, s.pageSize = db, db.Info().PageSize
 	if s.opened, err = s.file.Stat(); err != nil {
 		return errors.Join(fmt.Errorf("opening the store %s: %w", path, err), db.Close())
 	}
 	return nil
+}
+
+// openChecked opens, locks and checks the file. bbolt locks it again, which changes nothing, but only then it would be too late:
+// bbolt panics in a goroutine of its own if a page is damaged.
+func (s *Store) openChecked(name string, flag int, mode os.FileMode) (*os.File, error) {
+	file, err := os.OpenFile(name, flag, mode)
+	if err != nil {
+		return nil, err
+	}
+	if err = lockFile(file, true, lockWait); err == nil {
+		err = s.checkFile(file)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	s.file = file
+	return file, nil
 }
 
 // makePrivate removes the access of other users to a file. Another program, for example one that restores a backup, may have
@@ -164,7 +184,10 @@ func (s *Store) makePrivate(path string) {
 
 // load creates missing buckets, upgrades the schema, finds the turns that the last process did not end, and opens the journal.
 func (s *Store) load(journalPath string) error {
-	err := s.db.Update(func(tx *bbolt.Tx) error {
+	if err := s.upgrade(); err != nil {
+		return err
+	}
+	err := s.write(func(tx *bbolt.Tx) error {
 		hasKeyEnds, hasStored := tx.Bucket([]byte(keyEndsBucket)) != nil, tx.Bucket([]byte(storedBucket)) != nil
 		for _, name := range allBuckets() {
 			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
@@ -177,16 +200,14 @@ func (s *Store) load(journalPath string) error {
 			}
 		}
 		if !hasStored { // a new file, or a file of a version that counted no bytes
-			if err := fillStored(&reading{bolt: tx}); err != nil {
-				return err
-			}
+			return fillStored(&reading{bolt: tx})
 		}
-		return upgrade(tx.Bucket([]byte(metaBucket)))
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := s.db.View(func(tx *bbolt.Tx) error {
+	if err := s.read(func(tx *bbolt.Tx) error {
 		r := &reading{bolt: tx}
 		if s.orphans, err = r.live(); err != nil {
 			return err
@@ -196,21 +217,8 @@ func (s *Store) load(journalPath string) error {
 	}); err != nil {
 		return err
 	}
-	s.journal, err = openJournal(journalPath, s.orphans)
+	s.journal, err = openJournal(journalPath, s.orphans, s.log)
 	return err
-}
-
-// upgrade checks the schema version of the file and sets the present version. It does not rewrite values of schema 2: a value is
-// replaced when it changes.
-func upgrade(meta *bbolt.Bucket) error {
-	switch version := string(meta.Get([]byte(schemaKey))); version {
-	case schemaVersion:
-		return nil
-	case "", "2": // a new file, and the previous schema
-		return meta.Put([]byte(schemaKey), []byte(schemaVersion))
-	default:
-		return fmt.Errorf("its schema is %q, which this version cannot read (it reads 2 and %s): use the version that wrote it", version, schemaVersion)
-	}
 }
 
 // Close waits for the submitted writes, refuses later writes, runs a requested sweep, and closes the file. Calling it again is
@@ -229,6 +237,9 @@ func (s *Store) Close() error {
 	<-s.watched
 	<-s.committed
 	s.scrub.close()
+	if s.stuck.Load() {
+		return errors.Join(s.journal.close(), s.file.Close(), errStuck) // bbolt could wait for ever
+	}
 	return errors.Join(s.journal.close(), s.db.Close()) // bbolt waits for its readers
 }
 
@@ -252,9 +263,7 @@ func (s *Store) view(ctx context.Context, read func(*reading) error) error {
 			return err
 		}
 	}
-	s.readers.RLock()
-	defer s.readers.RUnlock()
-	err := s.db.View(func(tx *bbolt.Tx) error {
+	err := s.read(func(tx *bbolt.Tx) error {
 		r := &reading{bolt: tx, now: conversation.TimeOf(time.Now())}
 		if err := r.admit(s, a); err != nil {
 			return err

@@ -75,7 +75,7 @@ func (w *writing) addStored(owner conversation.Owner, expires conversation.Time,
 	}
 	start := len(w.arena)
 	w.arena = s.append(w.arena)
-	return w.put(storedBucket, key, w.arena[start:len(w.arena):len(w.arena)])
+	return w.putFrom(storedBucket, key, start)
 }
 
 // mayCreate returns an *auth.QuotaError if the owner has no room for a new session with this number of bytes. ctx contains the
@@ -134,21 +134,24 @@ func (r *reading) withoutExpired(owner conversation.Owner, counted, enough int64
 	return counted, nil
 }
 
-// bytesOf returns the sum of conversation.Message.StoredBytes over the messages of a session.
-func (r *reading) bytesOf(at ref) (sum int64, err error) {
-	messages := r.span(messagesBucket, at.key())
-	for _, value, ok := messages.from(""); ok; _, value, ok = messages.next() {
+// bytesOf returns the sum of conversation.Message.StoredBytes over the messages of a session. count is their number.
+func (r *reading) bytesOf(at ref, count int) (sum int64, err error) {
+	messages, q := r.span(messagesBucket, at.key()), newSequence(at, true, count)
+	for id, value, ok := messages.from(""); ok; id, value, ok = messages.next() {
+		q.follow(value, id)
 		n, err := messageBytes(value)
 		if err != nil {
 			return 0, err
 		}
 		sum += int64(n)
 	}
+	q.end(count)
 	return sum, nil
 }
 
 // messageBytes returns conversation.Message.StoredBytes of an encoded message.
 func messageBytes(value []byte) (int, error) {
+	value = cutNumber(value)
 	if isOld(value) {
 		m, err := oldMessage(value, "", "")
 		return m.StoredBytes(), err
@@ -173,7 +176,7 @@ func fillStored(r *reading) error {
 		if err != nil {
 			return err
 		}
-		bytes, err := r.bytesOf(ref{owner, session.ID})
+		bytes, err := r.bytesOf(ref{owner, session.ID}, session.MessageCount)
 		if err != nil {
 			return err
 		}
@@ -186,7 +189,7 @@ func fillStored(r *reading) error {
 		return err
 	}
 	for _, hour := range slices.Sorted(maps.Keys(counts)) {
-		if err := r.bucket(storedBucket).Put([]byte(hour), counts[hour].append(nil)); err != nil {
+		if err := r.bucket(storedBucket).put([]byte(hour), counts[hour].append(nil)); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,7 @@ func (w *writing) verifyStored() error {
 		if err != nil {
 			return err
 		}
-		bytes, err := w.bytesOf(ref{owner, session.ID})
+		bytes, err := w.bytesOf(ref{owner, session.ID}, session.MessageCount)
 		if hour := usageKey(hourAt{owner, momentHour(session.ExpiresAt)}); current(hour) {
 			want[string(hour)] = want[string(hour)].plus(storedCount{1, bytes + int64(len(session.Metadata))})
 		}

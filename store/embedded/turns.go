@@ -168,7 +168,7 @@ func (w *writing) putTurn(at ref, begun *conversation.TurnStart, last conversati
 	if err := w.countBeginning(at.owner, begun, last); err != nil {
 		return err
 	}
-	if err := w.putMessage(at, &begun.Message); err != nil {
+	if err := w.putMessage(at, &begun.Message, begun.Session.MessageCount-1); err != nil {
 		return err
 	}
 	if err := w.addStored(at.owner, begun.Session.ExpiresAt, storedCount{bytes: int64(begun.Message.StoredBytes())}); err != nil {
@@ -177,7 +177,7 @@ func (w *writing) putTurn(at ref, begun *conversation.TurnStart, last conversati
 	if err := w.index(at, &begun.Session, &begun.Message); err != nil {
 		return err
 	}
-	if err := w.putMessage(at, &begun.Reply); err != nil {
+	if err := w.putMessage(at, &begun.Reply, begun.Session.MessageCount); err != nil {
 		return err
 	}
 	if err := w.putSession(at, &begun.Session); err != nil {
@@ -251,7 +251,7 @@ func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversa
 		session.TokenUsage.Total += u.Total
 	}
 	session.LiveReply, session.LiveMessage = "", ""
-	if err := w.putMessage(at, reply); err != nil {
+	if err := w.putMessage(at, reply, session.MessageCount); err != nil {
 		return err
 	}
 	if err := w.addStored(at.owner, session.ExpiresAt, storedCount{bytes: int64(reply.StoredBytes())}); err != nil {

@@ -187,7 +187,7 @@ func (w *writing) putTally() error {
 	for at, place := range w.tally.places {
 		start := len(w.arena)
 		w.arena = appendUsage(w.arena, &w.tally.buckets[place])
-		if err := w.put(usageBucket, usageKey(at), w.arena[start:len(w.arena):len(w.arena)]); err != nil {
+		if err := w.putFrom(usageBucket, usageKey(at), start); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"parley/store/record"
 )
 
+// Each value stands before its checksum (checksum.go), and the value of a message before its number (number.go), too.
+//
 // The values of sessions, messages, indexed messages, summaries, live turns and requests begin with valueFormat. Some kinds then
 // have fields that only this store needs. The record (package record) comes after these fields. A value of schema 2 begins with a
 // tag instead, which is 1 to 11 or at least 128 (schema2.go). So the first byte tells the formats apart.
@@ -26,7 +28,7 @@ func isOld(value []byte) bool { return len(value) == 0 || value[0] != valueForma
 func (w *writing) putValue(bucket string, key []byte, write func(b []byte) []byte) error {
 	start := len(w.arena)
 	w.arena = write(append(w.arena, valueFormat))
-	return w.put(bucket, key, w.arena[start:len(w.arena):len(w.arena)])
+	return w.putFrom(bucket, key, start)
 }
 
 func (w *writing) putSession(at ref, s *conversation.Session) error {
@@ -50,13 +52,18 @@ func readLifetime(value []byte) (created, expires conversation.Time, err error) 
 	return record.ReadLifetime(value[1:])
 }
 
-// putMessage stores a message: its creation time, then its record.
-func (w *writing) putMessage(at ref, m *conversation.Message) error {
-	write := func(b []byte) []byte { return record.AppendMessage(binary.AppendVarint(b, int64(m.CreatedAt)), m) }
-	if len(m.Content) > largeContent {
-		return w.put(messagesBucket, messageKey(at, m.ID), write([]byte{valueFormat}))
+// putMessage stores a message: its creation time, its record, then its number.
+func (w *writing) putMessage(at ref, m *conversation.Message, number int) error {
+	write := func(b []byte) []byte {
+		return appendNumber(record.AppendMessage(binary.AppendVarint(b, int64(m.CreatedAt)), m), number)
 	}
-	return w.putValue(messagesBucket, messageKey(at, m.ID), write)
+	key := messageKey(at, m.ID)
+	if len(m.Content) <= largeContent {
+		return w.putValue(messagesBucket, key, write)
+	}
+	w.wrote = true
+	b := w.bucket(messagesBucket)
+	return b.bolt.Put(key, sealed(b.sum, key, write([]byte{valueFormat})))
 }
 
 // largeContent is the size, in bytes, of the largest content that putMessage writes to the arena. Larger values would make the
@@ -64,6 +71,7 @@ func (w *writing) putMessage(at ref, m *conversation.Message) error {
 const largeContent = 64 << 10
 
 func readMessage(value []byte, sessionID, id string) (conversation.Message, error) {
+	value = cutNumber(value)
 	if isOld(value) {
 		return oldMessage(value, sessionID, id)
 	}
@@ -72,6 +80,7 @@ func readMessage(value []byte, sessionID, id string) (conversation.Message, erro
 
 // readForPrompt does the same as readMessage, but leaves out the metadata.
 func readForPrompt(value []byte, sessionID, id string) (conversation.Message, error) {
+	value = cutNumber(value)
 	if isOld(value) {
 		m, err := oldMessage(value, sessionID, id)
 		m.Metadata = nil
@@ -82,6 +91,7 @@ func readForPrompt(value []byte, sessionID, id string) (conversation.Message, er
 
 // recordBytes returns the size of the record in the value of a message. For a value of schema 2, it returns the value's size.
 func recordBytes(value []byte) int {
+	value = cutNumber(value)
 	if isOld(value) {
 		return len(value)
 	}

@@ -21,7 +21,7 @@ func TestValues_FieldsOutsideRecord_RoundTrip(t *testing.T) {
 	x := conversation.Indexed{ID: m.ID, Terms: window.TermsOf("a lighthouse"), Vector: window.Vector{0, 1, 255}}
 	summary := conversation.Summary{Last: m.ID, Text: "so far", Count: 7}
 	must(t, s.submit(t.Context(), func(w *writing) error {
-		return errors.Join(w.putMessage(at, &m), w.putIndexed(messageKey(at, m.ID), &x), w.putSummary(at, &summary))
+		return errors.Join(w.putMessage(at, &m, 1), w.putIndexed(messageKey(at, m.ID), &x), w.putSummary(at, &summary))
 	}))
 	must(t, s.db.View(func(tx *bbolt.Tx) error {
 		r := &reading{bolt: tx}

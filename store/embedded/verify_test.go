@@ -38,7 +38,7 @@ func (w *writing) verify() error {
 		var messages []conversation.Message
 		for query, more := (conversation.MessageQuery{Ascending: true, Limit: 1 << 20}), true; more; {
 			var page []conversation.Message
-			if page, more, err = w.messages(at, query); err != nil {
+			if page, more, err = w.messages(at, session.MessageCount, query); err != nil {
 				return err
 			}
 			if messages = append(messages, page...); more {
