@@ -36,8 +36,9 @@ const (
 	repliesWithoutEnd = 3
 	// replyBound is the most text of a reply, in bytes; memoryPerByte is the most memory that a byte of live text may take.
 	replyBound, memoryPerByte = 1 << 20, 4
-	// slack is the memory that a server may take for other things, such as the garbage of its collector.
-	slack = 48 << 20
+	// slack is the memory that a server may take for other things, such as the garbage of its collector. On a busy machine, 48 MB
+	// were too little. Without a bound, the replies would take 1 GB.
+	slack = 128 << 20
 )
 
 // endlessReplies reads some replies of a model that ignores its limit. Each must end at its bound, and take little memory.
