@@ -195,6 +195,9 @@ func (m *storedModel) create(rt *rapid.T) {
 	if err != nil {
 		rt.Fatal(err)
 	}
+	if made.Session.CreatedAt >= m.last { // the count had expired, and begins again
+		clear(m.sessions)
+	}
 	m.last = made.Session.ExpiresAt
 	m.sessions[made.Session.ID] = &storedSession{own: int64(len(metadata)), expires: made.Session.ExpiresAt}
 }
