@@ -21,8 +21,8 @@ type Sink[K comparable] interface {
 }
 
 // Journal writes the new text of all live replies to a sink, one batch per tick. If there is more than maxBatch of new
-// text, further batches follow at once. If the sink fails, the next batch contains the same text again. The methods of a Journal may be called from any goroutine. A Journal runs a goroutine
-// only while it has live replies.
+// text, further batches follow at once. If the sink fails, the next batch contains the same text again. The methods of a
+// Journal may be called from any goroutine. A Journal runs a goroutine only while it has live replies.
 type Journal[K comparable] struct {
 	// static
 	sink Sink[K]

@@ -15,8 +15,8 @@
 //
 // # Expiry
 //
-// A session is removed from the store when it expires, not only hidden. RemoveExpired returns the time at which the
-// next session expires. The service compares this time with the wall clock each second, so that it also notices a clock
-// that is set, and the end of a suspension of the machine. A failed removal is retried after a second. A removal runs at least once a minute, because
-// other nodes create sessions too.
+// A session is removed from the store when it expires, not only hidden. RemoveExpired returns the time at which the next
+// session expires. The service compares this time with the wall clock each second, so that it also notices a clock that
+// is set, and the end of a suspension of the machine. A failed removal is retried after a second. A removal runs at
+// least once a minute, because other nodes create sessions too.
 package service

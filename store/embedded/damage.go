@@ -11,7 +11,8 @@ import (
 	"parley/conversation"
 )
 
-// DamageError reports that a part of the store's file is damaged. It wraps conversation.ErrStoreDamaged. It contains no message text, no idempotency key, no user id and no hash of a secret.
+// DamageError reports that a part of the store's file is damaged. It wraps conversation.ErrStoreDamaged. It contains no message
+// text, no idempotency key, no user id and no hash of a secret.
 type DamageError struct {
 	File   string
 	Page   int64  // the number of the damaged page, or noPage
