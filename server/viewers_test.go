@@ -189,7 +189,11 @@ func (x *crowded) speak(offset, piece int) {
 }
 
 func TestViewers_TenOfThousandStuck_MemoryBounded(t *testing.T) {
-	const viewers, stuck, size, piece = 1000, 10, 512 << 10, 16 << 10
+	const stuck, size, piece = 10, 512 << 10, 16 << 10
+	viewers := 1000
+	if raceDetector { // which is so slow that a reader could wait for the processor until the server drops it
+		viewers = 100
+	}
 	x := newCrowded(t, size, stuck, viewers-stuck)
 	x.call.say(string(x.text[:piece]))
 	if err := all(x.readers, func(s *rawSocket) error { _, err := s.follow(x.text, 0, piece, false); return err }); err != nil {

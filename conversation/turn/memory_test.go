@@ -28,7 +28,11 @@ func TestTurns_LargeReplies_InMemoryOnce(t *testing.T) {
 	n := conversationtest.Start(t, model)
 	check := func(when string, before int) {
 		t.Helper()
-		each := float64(heapInUse()-before) / (replies * size)
+		measure := func() float64 { return float64(heapInUse()-before) / (replies * size) }
+		each := measure()
+		for began := time.Now(); each > most && time.Since(began) < time.Minute; each = measure() {
+			time.Sleep(10 * time.Millisecond) // a call of the store that has just ended may still hold its buffers
+		}
 		t.Logf("%s: %.2f bytes of memory for each byte of text", when, each)
 		if each > most {
 			t.Errorf("%s: %.2f bytes of memory for each byte of text, want at most %.2f", when, each, most)
