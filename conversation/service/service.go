@@ -148,14 +148,14 @@ func (s *Service) removeExpired(ctx context.Context) {
 	}
 }
 
-// awaitTime waits until the wall clock shows the time at, but not longer than longest. If at is 0, it waits for the duration
-// longest. It returns false if ctx is done first.
+// awaitTime waits until the wall clock shows the time at, but not longer than longest, by a timer or by the wall clock. If at is 0, it
+// waits for longest. It returns false if ctx is done first.
 func (s *Service) awaitTime(ctx context.Context, at conversation.Time, longest time.Duration) bool {
+	if latest := conversation.TimeOf(s.Now()).Add(longest); at == 0 || at > latest {
+		at = latest
+	}
 	for end := time.Now().Add(longest); ; {
-		wait := time.Until(end)
-		if at != 0 {
-			wait = min(wait, at.Go().Sub(s.Now()))
-		}
+		wait := min(time.Until(end), at.Go().Sub(s.Now()))
 		if wait <= 0 {
 			return ctx.Err() == nil
 		}
