@@ -150,3 +150,18 @@ func TestFrames_StoreFails_CountsLocally(t *testing.T) {
 		}
 	})
 }
+
+func TestFrames_StoreFailsAfterLease_NextFramesAdmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &fakeStore{}
+		frames := NewKeys(store, Options{}).NewFrames(limitsOf(t, `{"free":{"framesPerMinute":600}}`))
+		s := frames.Open(Principal{KeyID: "key_1", Tier: limit.Free})
+		if n := taken(t, s, 4); n != 4 { // the first lease of a second
+			t.Fatalf("%d frames were admitted, want 4", n)
+		}
+		store.fail(errors.New("away"))
+		if n := taken(t, s, 60); n != 10 {
+			t.Errorf("%d frames were admitted after the store had failed, want 10, the limit of a second", n)
+		}
+	})
+}

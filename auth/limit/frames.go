@@ -76,12 +76,14 @@ func (m *FrameMeter) Next(now time.Time, limit int) FrameTake {
 }
 
 // Alone returns a lease for a frame that came now while the store cannot be reached: a sixtieth of the limit for a second. So the
-// node admits about the limit in a minute.
+// node admits about the limit in a minute. In the second in which the store fails, the store may have granted a smaller lease
+// before.
 func (m *FrameMeter) Alone(now time.Time, limit int) FrameLease {
-	if now.Before(m.ends) { // the lease of this second is used up
+	share := max(1, limit/60)
+	if now.Before(m.ends) && m.granted >= share { // the lease of this second is used up
 		return FrameLease{Wait: 1}
 	}
-	return FrameLease{Taken: Reservation{Tokens: max(1, limit/60)}, Life: time.Second}
+	return FrameLease{Taken: Reservation{Tokens: share}, Life: time.Second}
 }
 
 // Granted stores the lease that the store returned for a frame, and counts the frame. asked is the time just before the store was
