@@ -99,7 +99,9 @@ func (b records) Get(key []byte) []byte {
 // sought belongs between the two records.
 func (b records) previous(c *bbolt.Cursor, sought, at []byte) (key, record []byte) {
 	if at == nil {
-		key, record = c.Last()
+		if key, record = c.First(); key != nil { // if this transaction has made several pages of the bucket empty, Last never returns
+			key, record = c.Last()
+		}
 	} else if key, record = c.Prev(); key == nil {
 		key, record = b.beforeEmpty(c, sought)
 	}

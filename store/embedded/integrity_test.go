@@ -436,3 +436,34 @@ func wantHistory(t *testing.T, turnsBefore int) {
 	}))
 	verify(t, s)
 }
+
+// A batch removes the last two sessions of the store, whose messages fill several pages. While these pages are empty, bbolt's Last
+// never returns.
+func TestRemoveSession_LastSessions_BatchEnds(t *testing.T) {
+	t.Parallel()
+	s := open(t, newPath(t))
+	first, _ := conversed(t, s, 100)
+	second, _ := conversed(t, s, 100)
+	done := make(chan error, 1)
+	go func() {
+		done <- s.submit(t.Context(), func(w *writing) error {
+			for _, removed := range []conversation.Session{first, second} {
+				at := ref{somebody, removed.ID}
+				if err := w.removeSession(at, &removed); err != nil {
+					return err
+				}
+				if key, _, ok := w.span(messagesBucket, nil).from(""); ok && removed.ID == second.ID {
+					return fmt.Errorf("the message %q is left", key)
+				}
+			}
+			return nil
+		})
+	}()
+	select {
+	case err := <-done:
+		must(t, err)
+	case <-time.After(time.Minute):
+		panic("the batch goes on after a minute") // a failed test would wait for the batch
+	}
+	verify(t, s)
+}
