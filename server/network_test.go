@@ -7,58 +7,25 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
 	"testing"
 	"time"
 
 	"parley/conversation/service"
 	"parley/server"
+	"parley/server/transport/transporttest"
 	"parley/stream"
 )
 
-// pipes is a network in memory. On this network, a complete server can run in a synctest bubble, where hours pass at once.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-// startPiped runs a server on an embedded store and on a network in memory until the test ends.
+// startPiped runs a server on an embedded store and on a network in memory until the test ends. A complete server can run so in a
+// synctest bubble, where hours pass at once.
 func startPiped(t testing.TB, model stream.Model, options ...option) *parley {
-	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+	l := transporttest.Listen()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return l.Dial(ctx, nil) }
 	silence := func(_ *server.Options, o *service.Options) { // on the bubble's clock; some tests depend on these timeouts
 		o.Timeouts = stream.Timeouts{FirstByte: 20 * time.Second, Stall: 20 * time.Second}
 	}
-	return serve(t, newFile(t), l, l.dial, model, append([]option{silence}, options...)...)
+	return serve(t, newFile(t), l, dial, model, append([]option{silence}, options...)...)
 }
-
-func (l *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case l.conns <- server:
-		return client, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (l *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipes) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "parley"} }
 
 // rawSocket is a WebSocket client without a library. It can send invalid frames. It does not answer pings or close frames.
 type rawSocket struct {

@@ -112,10 +112,8 @@ func (t *Turn) offer(key conversation.TurnKey, offered conversation.Message, tim
 
 // pause waits for a duration, or until a drain gives up.
 func (t *Turns) pause(wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(wait):
 	case <-t.storing.Done():
 	}
 }
@@ -159,12 +157,10 @@ func (t *Turn) wait(ctx context.Context) (conversation.Message, error) {
 		return conversation.Message{}, ctx.Err()
 	}
 	for patience := t.patience(); patience > 0; patience = t.patience() {
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
 		select {
 		case <-t.done:
 			return t.result()
-		case <-timer.C:
+		case <-time.After(patience):
 		case <-ctx.Done():
 			return conversation.Message{}, ctx.Err()
 		}

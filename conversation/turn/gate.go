@@ -82,8 +82,6 @@ func (g *gate) enter(ctx context.Context, timeout time.Duration) error {
 	}
 	began := time.Now()
 	for patience := timeout; patience > 0; patience = g.patience(began, timeout) {
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
 		select {
 		case g.calls <- struct{}{}:
 			if g.failed.Load() > int64(began.Sub(g.created)) && g.silence() > timeout/2 {
@@ -93,7 +91,7 @@ func (g *gate) enter(ctx context.Context, timeout time.Duration) error {
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-timer.C:
+		case <-time.After(patience):
 		}
 	}
 	return errNotCalled

@@ -120,29 +120,37 @@ func parseURL(url string) (*target, error) {
 		o.SentinelPassword = query.Get("sentinelPassword")
 		query.Del("sentinelPassword")
 	}
-	if o.waitReplicas, err = parseReplicas(query.Get("waitReplicas")); err != nil {
+	if err := o.setParameters(query); err != nil {
 		return nil, err
-	}
-	query.Del("waitReplicas")
-	timeout, err := parseTimeout(query.Get("timeout"))
-	if err != nil {
-		return nil, err
-	}
-	o.setTimeout(timeout)
-	query.Del("timeout")
-	if query.Has("caFile") {
-		if err := trustOnly(o.TLSConfig, query.Get("caFile")); err != nil {
-			return nil, err
-		}
-		query.Del("caFile")
-	}
-	if len(query) > 0 {
-		return nil, errors.New("redis: the query of the store's URL has an unknown parameter; use timeout, waitReplicas, with rediss caFile, with Sentinels sentinelPassword")
 	}
 	if o.Addrs, err = parseHosts(authority, defaultPort); err != nil {
 		return nil, err
 	}
 	return o, parsePath(o.UniversalOptions, topology, path)
+}
+
+// setParameters reads the parameters of the URL that every topology has. No other parameter may be left in query.
+func (t *target) setParameters(query neturl.Values) (err error) {
+	if t.waitReplicas, err = parseReplicas(query.Get("waitReplicas")); err != nil {
+		return err
+	}
+	timeout, err := parseTimeout(query.Get("timeout"))
+	if err != nil {
+		return err
+	}
+	t.setTimeout(timeout)
+	if query.Has("caFile") {
+		if err := trustOnly(t.TLSConfig, query.Get("caFile")); err != nil {
+			return err
+		}
+	}
+	for name := range query {
+		if name != "waitReplicas" && name != "timeout" && name != "caFile" {
+			return errors.New("redis: the query of the store's URL has an unknown parameter; use timeout, waitReplicas, " +
+				"with rediss caFile, with Sentinels sentinelPassword")
+		}
+	}
+	return nil
 }
 
 // trustOnly makes config trust the certificates in a PEM file, and no others.

@@ -11,7 +11,7 @@ import (
 )
 
 // clusterMargin is the longest time from a change of the Cluster's topology to the next successful operation. The guide promises
-// 3 s. The other 7 s are for a busy machine. Without topology.follow, the store would need up to 60 s.
+// 3 s. The other 7 s are for a busy machine. Without topology.start, the store would need up to 60 s.
 const clusterMargin = 10 * time.Second
 
 // onShardOf returns an owner whose keys are on the same shard as the inbox of s.

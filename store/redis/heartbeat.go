@@ -16,23 +16,28 @@ const (
 	deadAfter = 3 * time.Second
 )
 
-// beatLoop sends a heartbeat at each interval until ctx is done. After each heartbeat, it removes stale members from the set of
-// live turns, and old entries from followers and journal.
-func (s *Store) beatLoop(ctx context.Context) {
-	ticker := time.NewTicker(s.membership.interval)
+// every calls do at each interval until ctx is done.
+func every(ctx context.Context, interval time.Duration, do func()) {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			do()
 		}
-		_ = s.beat(ctx)        // a failed beat sets membership.lost
-		_ = s.removeStale(ctx) // if the removal fails, reclaim repeats it
-		now := time.Now()
-		s.followers.sweep(now)
-		s.journal.sweep(now)
 	}
+}
+
+// beatAndSweep sends a heartbeat. Then it removes stale members from the set of live turns, and old entries from followers and
+// journal.
+func (s *Store) beatAndSweep(ctx context.Context) {
+	_ = s.beat(ctx)        // a failed beat sets membership.lost
+	_ = s.removeStale(ctx) // if the removal fails, reclaim repeats it
+	now := time.Now()
+	s.followers.sweep(now)
+	s.journal.sweep(now)
 }
 
 // beat sends a heartbeat, and stores which nodes are dead.

@@ -132,20 +132,6 @@ func (in *inbox) deliver(payload string) {
 	}
 }
 
-// checkLoop calls check at each heartbeatInterval, until ctx is done.
-func (in *inbox) checkLoop(ctx context.Context) {
-	ticker := time.NewTicker(heartbeatInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			in.check(ctx)
-		}
-	}
-}
-
 // check pings the connection. After inboxTimeout of silence, it closes the connection instead.
 func (in *inbox) check(ctx context.Context) {
 	in.mu.Lock()

@@ -60,9 +60,9 @@ func (s *Store) Join(ctx context.Context, notify func(sessionID string)) error {
 		s.stopMembership()
 		return err
 	}
-	m.work.Go(func() { s.beatLoop(running) })
-	m.work.Go(func() { in.checkLoop(running) })
-	m.work.Go(func() { s.renewLoop(running) })
+	m.work.Go(func() { every(running, m.interval, func() { s.beatAndSweep(running) }) })
+	m.work.Go(func() { every(running, heartbeatInterval, func() { in.check(running) }) })
+	m.work.Go(func() { every(running, renewEvery, s.renew) })
 	return nil
 }
 

@@ -18,7 +18,7 @@ func (s *Store) OpenSocket(ctx context.Context, owner auth.Owner) (close func(),
 		err = auth.QuotaRefused(ctx, limit.QuotaSockets, used)
 	}
 	if err != nil {
-		s.sockets.remove(owner) // renewLoop corrects the stored count, if the script has run but its reply was lost
+		s.sockets.remove(owner) // renew corrects the stored count, if the script has run but its reply was lost
 		return nil, err
 	}
 	return func() {

@@ -125,17 +125,8 @@ func (s *Store) sendSockets() {
 	}
 }
 
-// renewLoop renews the leases of this node's sockets until ctx is done.
-func (s *Store) renewLoop(ctx context.Context) {
-	ticker := time.NewTicker(renewEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			s.sockets.renew(now)
-			s.sendSockets()
-		}
-	}
+// renew renews the leases of this node's sockets.
+func (s *Store) renew() {
+	s.sockets.renew(time.Now())
+	s.sendSockets()
 }

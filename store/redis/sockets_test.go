@@ -140,7 +140,7 @@ func TestOpenSocket_ReplyLost_CountCorrected(t *testing.T) {
 	if _, err := openSocket(t, a, owner, 1); err == nil {
 		t.Fatal("OpenSocket returned no error after a lost reply")
 	}
-	a.sendSockets() // renewLoop calls this every second
+	a.sendSockets() // renew calls this every second
 	_, err = openSocket(t, b, owner, 1)
 	must(t, err)
 }

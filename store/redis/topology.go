@@ -25,7 +25,7 @@ type topology struct {
 	cluster *redis.ClusterClient // nil without a Cluster
 	stop    context.CancelFunc
 
-	work sync.WaitGroup // the goroutine of follow
+	work sync.WaitGroup // the goroutine that asks
 }
 
 // start begins to follow the topology if client is the client of a Cluster.
@@ -35,7 +35,7 @@ func (t *topology) start(client redis.UniversalClient) {
 	}
 	var running context.Context
 	running, t.stop = context.WithCancel(context.Background())
-	t.work.Go(func() { t.follow(running) })
+	t.work.Go(func() { every(running, topologyInterval, func() { t.ask(running) }) })
 }
 
 // end stops following the topology.
@@ -43,20 +43,6 @@ func (t *topology) end() {
 	if t.stop != nil {
 		t.stop()
 		t.work.Wait()
-	}
-}
-
-// follow asks for the topology at each topologyInterval until ctx is done.
-func (t *topology) follow(ctx context.Context) {
-	ticker := time.NewTicker(topologyInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			t.ask(ctx)
-		}
 	}
 }
 
