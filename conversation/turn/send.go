@@ -48,8 +48,8 @@ type Result struct {
 	Err  error
 }
 
-// Send sends a message of the owner of slot, and starts its turn. If the session is busy, Send waits in the queue. It does not wait for the
-// reply.
+// Send sends a message of the owner of slot, and starts its turn. If the session is busy, Send waits in the queue. It
+// does not wait for the reply.
 func (t *Turns) Send(ctx context.Context, slot *Slot, m conversation.NewMessage) (*Sent, error) {
 	if !t.enter() {
 		return nil, conversation.ErrDraining
@@ -67,8 +67,8 @@ func (t *Turns) Send(ctx context.Context, slot *Slot, m conversation.NewMessage)
 	return sent, nil
 }
 
-// Begin sends a message of the owner of slot. The channel gets one result. If the session is busy and the send is queued, the result comes
-// later; otherwise, the channel has it when Begin returns. The receiver must call Start on Result.Sent. Before Start,
+// Begin sends a message of the owner of slot. The channel gets one result. If the session is busy and the send is queued,
+// the result comes later; otherwise, the channel has it when Begin returns. The receiver must call Start on Result.Sent. Before Start,
 // the turn is neither shown nor run. A queued send gives up when ctx ends. The caller may release slot when Begin
 // returns, because a queued send and a turn hold it.
 func (t *Turns) Begin(ctx context.Context, slot *Slot, m conversation.NewMessage) <-chan Result {
