@@ -67,7 +67,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-func TestSocket_Idle_OneGoroutineMemoryUnder20KiB(t *testing.T) {
+func TestSocket_Idle_OneGoroutineMemoryUnder14KiB(t *testing.T) {
 	others := runtime.NumGoroutine() // goroutines of other tests, which wait to run in parallel
 	p := start(t, echo)
 	session := p.session()
@@ -98,6 +98,12 @@ func TestSocket_Idle_OneGoroutineMemoryUnder20KiB(t *testing.T) {
 		if _, _, err := s.read(); err != nil {
 			t.Fatal(err)
 		}
+		if err := s.write(opPing, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.read(); err != nil { // the pong
+			t.Fatal(err)
+		}
 		s.in = nil // frees the client's buffer
 	}
 	g, b := measure(goroutines + sockets)
@@ -105,7 +111,7 @@ func TestSocket_Idle_OneGoroutineMemoryUnder20KiB(t *testing.T) {
 	if g-goroutines > sockets {
 		t.Errorf("%d idle sockets have %d goroutines", sockets, g-goroutines)
 	}
-	if (b-bytes)/sockets > memoryFactor*20<<10 {
+	if (b-bytes)/sockets > memoryFactor*14<<10 {
 		t.Errorf("an idle socket takes %d bytes", (b-bytes)/sockets)
 	}
 }
