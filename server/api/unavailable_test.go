@@ -26,10 +26,10 @@ func TestUnavailable_EachRow_HasCauseOfItsOwn(t *testing.T) {
 	}
 }
 
-// The test reads the code of the whole repository, because any package can return an error that becomes a 503. It fails for three
-// kinds of places: an error that is made of conversation.ErrUnavailable itself, so that its cause would be store_error although no
-// store has failed; an error of package conversation that wraps ErrUnavailable and has no row in the table; and a status 503 outside
-// the table.
+// The test reads the code of the whole repository, because any package can return an error that becomes a 503. It fails
+// for an error that wraps conversation.ErrUnavailable directly, because its cause would be store_error although no
+// store has failed. It also fails for an error of package conversation that wraps ErrUnavailable without a row in the
+// table, and for a status 503 outside the table.
 func TestUnavailable_EachPlaceThatMakes503_HasCause(t *testing.T) {
 	wraps, rows := wrapping(t), rowsOfTable(t)
 	for _, name := range wraps {
@@ -41,7 +41,7 @@ func TestUnavailable_EachPlaceThatMakes503_HasCause(t *testing.T) {
 		t.Errorf("the test found the errors %q and the rows %q, so it reads the code wrongly", wraps, rows)
 	}
 	files := eachFile(t, func(path string, positions *token.FileSet, file *ast.File) {
-		if path == "conversation/errors.go" || path == "server/api/unavailable.go" || strings.HasPrefix(path, "cmd/chaos/") { // a client
+		if path == "conversation/errors.go" || path == "server/api/unavailable.go" || strings.HasPrefix(path, "cmd/chaos/") { // the definitions of the errors and rows, and a client
 			return
 		}
 		asked := make(map[ast.Node]bool) // the arguments of errors.Is

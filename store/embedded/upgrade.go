@@ -25,7 +25,7 @@ const (
 // sums says which records of a file have checksums: none, or those up to the position of an unfinished upgrade, or all.
 type sums struct {
 	some   bool
-	bucket string // "" if all have
+	bucket string // "" if all records have one
 	key    string
 }
 
