@@ -13,8 +13,9 @@ import (
 	"parley/cmd/chaos/history"
 )
 
-// model is a model server. The newest message of a request is an instruction: "TAG say N" makes it send N words, each with the
-// tag, so that no two replies have a common text. "TAG say N then HOW" makes it lie after N words. It records what it sent.
+// model is a model server. The newest message of a request is an instruction: "TAG say N" makes it send N words, each
+// with the tag, so that no two replies have a common text. "TAG say N then HOW" makes it lie after N words. The model
+// server records what it sent.
 type model struct {
 	url  string
 	pace time.Duration // the pause after each third word

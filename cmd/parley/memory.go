@@ -21,8 +21,8 @@ const (
 	assumedMemory = 4 << 30
 )
 
-// maxInFlight returns the maximum number of sends in flight: the configured number or, by default, as many as fit into half of the
-// memory. The other half is for sockets, pages of history, caches, and garbage.
+// maxInFlight returns the maximum number of sends in flight: the configured number or, by default, as many as fit into
+// half of the memory. The other half is for sockets, pages of history, caches, and garbage.
 func (c *serve) maxInFlight() int {
 	if c.MaxInflight > 0 {
 		return c.MaxInflight
@@ -30,8 +30,8 @@ func (c *serve) maxInFlight() int {
 	return int(max(1, min(memory("/")/2/memoryOfSend, mostInFlight)))
 }
 
-// memory returns the number of bytes that this process may use: the smallest of GOMEMLIMIT, the limit of its control group (v2), and
-// the memory of the machine. root is the root of the file system, which tests replace.
+// memory returns the number of bytes that this process may use: the smallest of GOMEMLIMIT, the limit of its control
+// group (v2), and the memory of the machine. root is the root of the file system, which tests replace.
 func memory(root string) int64 {
 	limit := min(debug.SetMemoryLimit(-1), memoryOfGroup(root), memoryOfMachine(root))
 	if limit == math.MaxInt64 {

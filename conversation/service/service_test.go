@@ -245,8 +245,8 @@ func TestPreview_LiveReply_JournalledTextCounts(t *testing.T) {
 	})
 }
 
-// TestPreview_LiveReplyFillsWindow_PriorityCounts has a history that fits the window until the live reply has its text. The window
-// of 200 tokens has 147 for messages.
+// TestPreview_LiveReplyFillsWindow_PriorityCounts has a history that fits the window until the live reply has its text.
+// The window of 200 tokens has 147 for messages.
 func TestPreview_LiveReplyFillsWindow_PriorityCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
@@ -278,8 +278,8 @@ func TestPreview_LiveReplyFillsWindow_PriorityCounts(t *testing.T) {
 	})
 }
 
-// TestPreview_ManyBytes_OlderMessagesDropped has 9 MiB of metadata in a window that holds all messages. The history of the context
-// then lacks the oldest exchange.
+// TestPreview_ManyBytes_OlderMessagesDropped has 9 MiB of metadata in a window that holds all messages. The history of
+// the context then lacks the oldest exchange.
 func TestPreview_ManyBytes_OlderMessagesDropped(t *testing.T) {
 	for policy, compression := range map[conversation.RetentionPolicy]bool{conversation.FIFO: false, conversation.Priority: true, conversation.Semantic: false} {
 		n := conversationtest.Start(t, conversationtest.Echo)

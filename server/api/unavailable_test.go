@@ -72,8 +72,8 @@ func TestUnavailable_EachPlaceThatMakes503_HasCause(t *testing.T) {
 	}
 }
 
-// knowsStatus holds the files that may contain the status 503, because they only compare a status with it: the metrics, the recording
-// of causes, and the Go client.
+// knowsStatus holds the files that may contain the status 503, because they only compare a status with it: the metrics,
+// the recording of causes, and the Go client.
 var knowsStatus = map[string]bool{
 	"server/metrics.go": true, "server/respond.go": true, "server/socket/reader.go": true, "stream/client/event.go": true,
 }
@@ -81,8 +81,8 @@ var knowsStatus = map[string]bool{
 // root is the folder of the repository.
 var root = filepath.Join("..", "..")
 
-// eachFile calls do with each Go file of the repository that is no test and may make a 503. path is relative to the repository. It
-// returns the number of all Go files that are no tests.
+// eachFile calls do with each Go file of the repository that is no test and may make a 503. path is relative to the
+// repository. It returns the number of all Go files that are no tests.
 func eachFile(t *testing.T, do func(path string, positions *token.FileSet, file *ast.File)) (files int) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

@@ -29,8 +29,8 @@ type sums struct {
 	key    string
 }
 
-// readSums decodes the records of metaBucket, which still have their checksums. It also returns the version of the schema; "" if the
-// file has none.
+// readSums decodes the records of metaBucket, which still have their checksums. It also returns the version of the
+// schema; "" if the file has none.
 func readSums(about map[string][]byte) (_ sums, version string, err error) {
 	switch version := string(about[schemaKey]); version {
 	case "", "1", "2", "3":

@@ -138,9 +138,9 @@ func TestCluster_SlotMoves_NoScriptRunsInPart(t *testing.T) {
 	must(t, operations["CreateSession"]())
 }
 
-// TestCluster_MasterSuspended_OperationsSucceedAgain suspends the master of an account's shard, so that the master accepts connections
-// but does not answer. It resumes the master after the promotion of the replica: for a moment, the old master still thinks that
-// it is the master.
+// TestCluster_MasterSuspended_OperationsSucceedAgain suspends the master of an account's shard, so that the master
+// accepts connections but does not answer. It resumes the master after the promotion of the replica: for a moment, the
+// old master still thinks that it is the master.
 func TestCluster_MasterSuspended_OperationsSucceedAgain(t *testing.T) {
 	t.Parallel()
 	c := redistest.ClusterWithReplicas(t)

@@ -24,11 +24,11 @@ func TestOpen_PrivateAuthority_TrustedOnlyWithCAFile(t *testing.T) {
 		query string
 		want  string // in the error; "" if the store opens
 	}{
-		"authority known":            {"127.0.0.1", soon, "?caFile=" + authority.File, ""},
-		"authority unknown":          {"127.0.0.1", soon, "", "signed by unknown authority; set caFile=PATH in the store's URL"},
-		"other authority":            {"127.0.0.1", soon, "?caFile=" + other.File, "; set caFile=PATH in the store's URL"},
-		"certificate of other host":  {"redis.example", soon, "?caFile=" + authority.File, "certificate is refused: x509: cannot validate certificate for 127.0.0.1"},
-		"certificate has expired": {"127.0.0.1", time.Now().Add(-time.Minute), "?caFile=" + authority.File, "certificate has expired"},
+		"authority known":           {"127.0.0.1", soon, "?caFile=" + authority.File, ""},
+		"authority unknown":         {"127.0.0.1", soon, "", "signed by unknown authority; set caFile=PATH in the store's URL"},
+		"other authority":           {"127.0.0.1", soon, "?caFile=" + other.File, "; set caFile=PATH in the store's URL"},
+		"certificate of other host": {"redis.example", soon, "?caFile=" + authority.File, "certificate is refused: x509: cannot validate certificate for 127.0.0.1"},
+		"certificate has expired":   {"127.0.0.1", time.Now().Add(-time.Minute), "?caFile=" + authority.File, "certificate has expired"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, address := authority.Serve(t, test.host, test.until)
