@@ -57,7 +57,7 @@ type refused struct {
 	line  time.Time // the time of the last line
 }
 
-// newAuditLog returns an auditLog whose counters are registered in m.
+// newAuditLog returns an auditLog, and registers its counters in m.
 func newAuditLog(log *slog.Logger, m *Metrics) *auditLog {
 	counter := func(name, help, label string, values ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})

@@ -31,7 +31,7 @@ type sent struct {
 	ended time.Time // when the latest response ended
 }
 
-// The ways in which a model lies after the words that it was asked for.
+// These are the ways in which a model lies. Except for refuses and endless, it first sends the requested words.
 const (
 	stalls  = "stall"   // it sends nothing more, and keeps the connection open
 	cuts    = "cut"     // it closes the connection in the middle of a line

@@ -82,7 +82,7 @@ func (w *world) clockJumps(ahead func(), most time.Duration) {
 	})
 }
 
-// untold returns the number of sessions whose watcher has not heard of the expiry.
+// untold counts the given sessions that have expired without an event for their watcher.
 func (w *world) untold(sessions []string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

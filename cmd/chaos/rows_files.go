@@ -211,8 +211,8 @@ func (w *world) expectNotReady(n *node) {
 	}
 }
 
-// expectQuickRefusals checks that each request that was refused after the time since got its refusal within most. A send that
-// waits in a queue must not wait for a reply whose end cannot be stored.
+// expectQuickRefusals checks that each request that was refused after the time since got its refusal within most. A
+// send that waits in a queue must not wait behind a reply that has ended but cannot be stored.
 func (w *world) expectQuickRefusals(since time.Time, most time.Duration) {
 	w.record.mu.Lock()
 	defer w.record.mu.Unlock()

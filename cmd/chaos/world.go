@@ -268,5 +268,5 @@ func files(dir string) (all []string) {
 	return all
 }
 
-// storeFile is the file of the embedded store. The store may have further files whose names begin with this name.
+// storeFile is the file of the embedded store. The names of the store's other files begin with this name.
 const storeFile = "parley.db"

@@ -86,7 +86,7 @@ func openJournal(path string, live []conversation.TurnKey, log *slog.Logger) (*j
 	if err := j.file.Truncate(j.size); err != nil { // removes an incomplete or damaged entry
 		return nil, errors.Join(err, j.file.Close())
 	}
-	if err := j.compact(); err != nil && !noSpace(err) { // on a full disk, the file stays as it is
+	if err := j.compact(); err != nil && !noSpace(err) { // on a full disk, the file stays unchanged
 		return nil, errors.Join(err, j.file.Close())
 	}
 	return j, nil

@@ -14,7 +14,7 @@ import (
 // 3 s. The other 7 s are for a busy machine. Without topology.start, the store would need up to 60 s.
 const clusterMargin = 10 * time.Second
 
-// onShardOf returns an owner whose keys are on the same shard as the inbox of s.
+// onShardOf returns an owner and a shard. The shard has the keys of the owner and the inbox of s.
 func onShardOf(c *redistest.Nodes, s *Store) (conversation.Owner, int) {
 	for {
 		owner := conversation.Owner{Account: newAccount(), Mode: conversation.Live}
