@@ -109,7 +109,7 @@ func (m *model) answers() map[string]history.Answer {
 	return all
 }
 
-// endedAt returns when the model's latest response to a message ended; zero if it has not.
+// endedAt returns the time at which the model's latest response to a message ended; zero if it has not ended.
 func (m *model) endedAt(message string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()

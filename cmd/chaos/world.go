@@ -244,7 +244,7 @@ func (w *world) lie(random *rand.Rand) string {
 	return " then " + w.row.lies[random.IntN(len(w.row.lies))]
 }
 
-// eventually waits until condition returns true. It returns how long that took, and false after the timeout.
+// eventually waits until condition returns true. took is the time that it has waited. ok is false after the timeout.
 func eventually(timeout time.Duration, condition func() bool) (took time.Duration, ok bool) {
 	begun := time.Now()
 	for !condition() {

@@ -34,7 +34,8 @@ type numbers struct {
 	last    int
 }
 
-// newNumbers continues after the message with the key after, which has a number. after may be "".
+// newNumbers returns numbers that continue after the message with the key after. That message must have a number. after
+// may be "".
 func newNumbers(b records, after string) numbers {
 	if b.name != messagesBucket || len(after) < messageIDLength {
 		return numbers{}

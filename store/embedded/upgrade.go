@@ -167,7 +167,7 @@ func upgradeBucket(b records, after string, left *int) (last string, more bool, 
 		*left -= len(key) + len(value)
 	}
 	last, more = after, key != nil
-	for _, e := range changed { // after the reading, because a change invalidates the cursor
+	for _, e := range changed { // after the loop that reads, because a change invalidates the cursor
 		if err := b.bolt.Put(e.key, e.record); err != nil {
 			return "", false, err
 		}
