@@ -36,7 +36,7 @@ type auditLog struct {
 
 	mu       sync.Mutex
 	refusals map[refusal]*refused // guarded by mu
-	rest     int                  // guarded by mu; refusals of kinds that are not in refusals, since the last line about such refusals
+	rest     int                  // guarded by mu; number of refusals, since the last line, of kinds that are not in refusals
 	timer    *time.Timer          // guarded by mu; calls tick; nil if refusals is empty
 }
 

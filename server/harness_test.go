@@ -116,7 +116,8 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	backend, err := store.Open(context.Background(), url, log)
-	for began := time.Now(); errors.Is(err, conversation.ErrUnavailable) && time.Since(began) < testTimeout; { // a busy machine is slow
+	// On a busy machine, Redis may respond too late.
+	for began := time.Now(); errors.Is(err, conversation.ErrUnavailable) && time.Since(began) < testTimeout; {
 		backend, err = store.Open(context.Background(), url, log)
 	}
 	if err != nil {

@@ -54,7 +54,8 @@ func TestQueuedSend_Waiting_MemoryUnder40KiB(t *testing.T) {
 	const warm, round = 4, 5
 	fill(ids[:warm]) // opens the connections to Redis
 	bytes := int64(math.MaxInt64)
-	for rest := ids[warm:]; len(rest) > 0; rest = rest[round:] { // bytes becomes the least of four rounds, because other goroutines only add memory
+	// bytes becomes the least of four rounds, because other goroutines only add memory.
+	for rest := ids[warm:]; len(rest) > 0; rest = rest[round:] {
 		before := used()
 		fill(rest[:round])
 		bytes = min(bytes, (used()-before)/round/each)

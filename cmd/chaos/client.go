@@ -273,7 +273,8 @@ func (c *client) removal() {
 	c.post(&s, true)
 	c.w.record.send(s)
 	for {
-		a := c.w.api.call("DELETE", "/v1/sessions/"+s.Session, nil, "", soon, 404) // 404: an earlier, unconfirmed request deleted the session
+		// The status is 404 if an earlier, unconfirmed request deleted the session.
+		a := c.w.api.call("DELETE", "/v1/sessions/"+s.Session, nil, "", soon, 404)
 		if a.status == 200 || a.status == 404 {
 			break
 		}

@@ -41,7 +41,8 @@ func TestUnavailable_EachPlaceThatMakes503_HasCause(t *testing.T) {
 		t.Errorf("the test found the errors %q and the rows %q, so it reads the code wrongly", wraps, rows)
 	}
 	files := eachFile(t, func(path string, positions *token.FileSet, file *ast.File) {
-		if path == "conversation/errors.go" || path == "server/api/unavailable.go" || strings.HasPrefix(path, "cmd/chaos/") { // the definitions of the errors and rows, and a client
+		// These files have the definitions of the errors and rows. cmd/chaos is a client.
+		if path == "conversation/errors.go" || path == "server/api/unavailable.go" || strings.HasPrefix(path, "cmd/chaos/") {
 			return
 		}
 		asked := make(map[ast.Node]bool) // the arguments of errors.Is

@@ -228,7 +228,8 @@ func (s span) from(suffix string) ([]byte, []byte, bool) {
 		if before != nil && key != nil {
 			key, record = s.cursor.Next()
 		} else {
-			key, record = s.cursor.Seek(seek) // if there is no record before, previous may have moved the cursor to the first record or to an empty page
+			// If there is no record before, previous may have moved the cursor to the first record or to an empty page.
+			key, record = s.cursor.Seek(seek)
 		}
 	}
 	return s.within(key, record)
