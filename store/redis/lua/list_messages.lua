@@ -13,7 +13,8 @@ local function add(member, size)
   more = #page == limit or #page > 0 and bytes > PAGE_BYTES
   if not more then page[#page + 1] = member end
 end
--- Adds the members from first to last. It reads few at once, because large members that do not fit would take much memory.
+-- Adds the members from first to last. It reads few members at a time, because large members that do not fit would take
+-- much memory.
 local function take(first, last)
   local key = messages_key(s.id)
   repeat
