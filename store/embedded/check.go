@@ -23,10 +23,11 @@ type BucketReport struct {
 	Records, Bytes int64
 }
 
-// JournalReport describes the file with the text of live replies. The bytes after the entries cannot be read: the last
-// entry is incomplete, as after a power failure, or the file is damaged.
+// JournalReport describes the file with the text of live replies. If it has unreadable bytes, the last entry is incomplete,
+// as after a power failure, or the file is damaged.
 type JournalReport struct {
-	Entries, EntryBytes, Bytes int64
+	Entries           int64
+	Bytes, Unreadable int64 // size of the file, and the part after the entries that cannot be read
 }
 
 // reportedDamages is the maximum number of damages in a report. More would not help to find the cause.
@@ -106,12 +107,12 @@ func checkJournal(path string) (report JournalReport, err error) {
 	}
 	report.Bytes = int64(len(content))
 	for {
-		entry, rest, ok := cutEntry(content)
+		_, rest, ok := cutEntry(content)
 		if !ok {
+			report.Unreadable = unreadableBytes(content)
 			return report, nil
 		}
 		report.Entries++
-		report.EntryBytes += entryHeader + int64(len(entry))
 		content = rest
 	}
 }
