@@ -33,7 +33,7 @@ type client struct {
 	sent   int
 }
 
-// run does what a user does until the load ends.
+// run sends messages, reads replies and pages, and deletes sessions at random until the load ends.
 func (c *client) run() {
 	for !c.w.over() {
 		switch n := c.random.IntN(100); {
@@ -77,7 +77,7 @@ func (c *client) lost(session string) {
 	}
 }
 
-// message returns a new message. Most replies are short. Some take seconds, so that faults meet live replies.
+// message returns a new message. Most replies are short. Some take seconds, so that faults happen during live replies.
 func (c *client) message() string {
 	c.sent++
 	words := 3 + c.random.IntN(30)
@@ -271,7 +271,8 @@ func (c *client) removal() {
 	c.post(&s, true)
 	c.w.record.send(s)
 	for {
-		a := c.w.api.call("DELETE", "/v1/sessions/"+s.Session, nil, "", soon, 404) // 404: an earlier, unconfirmed request did it
+		// The status is 404 if an earlier, unconfirmed request deleted the session.
+		a := c.w.api.call("DELETE", "/v1/sessions/"+s.Session, nil, "", soon, 404)
 		if a.status == 200 || a.status == 404 {
 			break
 		}

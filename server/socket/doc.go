@@ -33,8 +33,8 @@
 //   - pingInterval, 25 s: below the idle timeouts of proxies. Two pings without a pong close the socket with 4408.
 //   - messageTimeout, 30 s: a message must be complete within this time after it has begun. Otherwise the socket closes with
 //     4408.
-//   - maxMessageBytes, 4 MiB: a message may take at most so many bytes with the headers of its fragments. Otherwise, the connection
-//     is cut.
+//   - maxMessageBytes, 4 MiB: a message may take at most so many bytes with the headers of its fragments. Otherwise,
+//     the connection is cut.
 //   - refusalPause, 0.2 s: after a frame above the limit of frames, the reader does not read for this time.
 //   - closeTimeout, 2 s: the time that a client has to answer a close frame.
 //   - revocationInterval, 0.4 s: the interval of key checks. A socket is closed (4401) within a second after its key was

@@ -86,7 +86,7 @@ func openJournal(path string, live []conversation.TurnKey, log *slog.Logger) (*j
 	if err := j.file.Truncate(j.size); err != nil { // removes an incomplete or damaged entry
 		return nil, errors.Join(err, j.file.Close())
 	}
-	if err := j.compact(); err != nil && !noSpace(err) { // on a full disk, the file stays as it is
+	if err := j.compact(); err != nil && !noSpace(err) { // on a full disk, the file stays unchanged
 		return nil, errors.Join(err, j.file.Close())
 	}
 	return j, nil
@@ -293,8 +293,8 @@ func (j *journal) replace() error {
 	return nil
 }
 
-// empty removes the text of ended replies when no reply is live. It overwrites a small file with zeros, which replay skips: a
-// truncation would give the reserve away, and to allocate it again takes 0.5 ms.
+// empty removes the text of ended replies when no reply is live. It overwrites a small file with zeros, at which replay
+// ends. A truncation would give the reserve away, and a new allocation takes 0.5 ms.
 func (j *journal) empty() error {
 	written := j.size > 0 && j.size <= j.room.size
 	if written {

@@ -13,8 +13,8 @@ local function add(member, size)
   more = #page == limit or #page > 0 and bytes > PAGE_BYTES
   if not more then page[#page + 1] = member end
 end
--- Adds the members from first to last. One ZRANGE reads them all if the whole session fits a page. Otherwise a ZRANGE reads few,
--- because large members that do not fit would take much memory.
+-- Adds the members from first to last. If the whole session fits a page, one ZRANGE reads them all. Otherwise it reads few
+-- members at a time, because large members that do not fit would take much memory.
 local most = s.bytes and s.bytes <= PAGE_BYTES and limit + 1 or HISTORY_FIRST_READ
 local function take(first, last)
   local key = messages_key(s.id)
