@@ -180,17 +180,15 @@ func (c *client) view(s history.Send) {
 	c.w.record.view(v)
 }
 
-// socket sends a message over a WebSocket and reads the reply there. If the client gives up, it repeats the send over REST.
+// socket sends a message over a WebSocket and reads the reply there. If the client gives up, it repeats the send.
 func (c *client) socket() {
 	s := history.Send{Session: c.session(), Content: c.message(), Begun: time.Now()}
 	if s.Session == "" {
 		return
 	}
 	m := wsclient.NewMessage{Content: s.Content, IdempotencyKey: fmt.Sprintf("key-%s-%d", c.name, c.sent)}
-	if c.iterate(&s, m) && !c.w.over() {
-		// The repeat is over REST. A second Send of the Go client would wait for events of the reply, which may have ended
-		// before.
-		c.post(&s, false)
+	for c.iterate(&s, m) && !c.w.over() {
+		c.w.pause(time.Duration(100+c.random.IntN(300)) * time.Millisecond)
 	}
 	c.w.record.send(s)
 }
