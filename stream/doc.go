@@ -23,7 +23,7 @@
 //
 //   - [Hub] holds the topics. A [Topic] holds the newest messages of one session, for all viewers. A topic exists while it
 //     has a holder: a viewer, the turn that writes the reply, or the component that follows the session.
-//   - The tail of a topic is its newest messages in memory, at most 8. The tail stays in memory until 10 s after the end
+//   - The tail of a topic is its newest messages in memory, at most 8. The tail stays in memory until 2 s after the end
 //     of the newest reply, for slow viewers and for clients that reconnect. Viewers read earlier messages from [History],
 //     4 at a time.
 //   - [Pump] runs a [Model], appends the model's text to a reply, and decides the final state of the reply.

@@ -4,10 +4,11 @@
 //
 // # A connection
 //
-// One goroutine of a connection, the reader, exists all the time. A second one, the writer, exists only while there is
-// something to write. So an idle socket costs one goroutine and about 15 KiB. The writer alternates between the outbox
-// (responses to requests) and the subscriptions that are ready, one event each. It flushes the outbox before each event. So
-// `sent` precedes every frame of the turn that the send began, and `subscribed` is the first frame of its subscription.
+// One goroutine of a connection, the reader, exists all the time: a new one for each message, so that its stack stays small. A
+// second one, the writer, exists only while there is something to write. So an idle socket costs one goroutine and about 12 KiB.
+// The writer alternates between the outbox (responses to requests) and the subscriptions that are ready, one event each. It
+// flushes the outbox before each event. So `sent` precedes every frame of the turn that the send began, and `subscribed` is the
+// first frame of its subscription.
 //
 // There is no queue of events. A viewer has an offset into a reply's text. When the writer serves the viewer, it sends the
 // text after that offset as one delta. A client that keeps up gets one token per frame; a slow client gets fewer, larger

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	lineBuffer = 4 << 10 // bytes: several times the length of a usual line; answer.long collects a longer line
+	lineBuffer = 1 << 10 // bytes: three times the length of a usual line; answer.long collects a longer line
 	maxLine    = 1 << 20 // maximum length of a line, in bytes
 
 	// A response has at most maxAnswer bytes, and textOverhead more for each byte of its text: a server may send each
