@@ -19,6 +19,7 @@ type commands struct {
 	Serve   serve         `cmd:"" help:"Run the server."`
 	Keys    keys          `cmd:"" help:"Manage API keys directly in the store."`
 	Store   storeCommands `cmd:"" help:"Check the file of the embedded store."`
+	Bench   benchCommands `cmd:"" help:"Generate load, and measure what a server pays for it."`
 	Version version       `cmd:"" help:"Print the version."`
 }
 
