@@ -42,7 +42,7 @@ func Streams(ctx context.Context, o Options, n int, reply Reply) (*Report, error
 	if err := r.sessions.fill(ctx, o.Sessions); err != nil {
 		return nil, err
 	}
-	r.Warmup = max(o.Warmup, 2*reply.length()) // all callers have begun, and replies end all the time
+	r.Warmup = max(o.Warmup, reply.length()+time.Second) // then all callers have begun, and replies end all the time
 	report, err := r.drive(ctx, workloadStreams, n, reply.length(), func(ctx context.Context) error { return r.stream(ctx, reply) })
 	return report.with(n, reply, "stream"), err
 }
