@@ -109,7 +109,7 @@ chaos: ## drives servers through faults for CHAOS (1h), and writes the table of 
 	go run ./cmd/chaos --duration $(CHAOS) --table web/guides/reliability.md $(CHAOSFLAGS)
 
 bench: ## measures the server beside the bare pipe, and writes the table and the plots of web/guides/performance.md (20 minutes)
-	go run ./cmd/bench --into web/guides/performance.md --growth --cold $(BENCHFLAGS)
+	go run ./cmd/bench --into web/guides/performance.md --growth web/guides --cold $(BENCHFLAGS)
 
 needs: ## installs the commands that the tests need (as root on Debian), or lists them and the skipped tests
 	@lack() { \

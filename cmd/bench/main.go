@@ -23,7 +23,7 @@ import (
 
 // command is the command line.
 type command struct {
-	Rounds    int           `default:"5" help:"Rounds. Some rows have fewer, because their figures hardly change."`
+	Rounds    int           `default:"5" help:"Rounds. Some rows have fewer, because their figures hardly change. 0: no table."`
 	Duration  time.Duration `default:"3s" help:"Measured time of a short row; others take twice or half as long."`
 	Only      []string      `placeholder:"ROW,..." help:"Measure only these rows."`
 	Skip      []string      `placeholder:"ROW,..." help:"Do not measure these rows."`
@@ -32,7 +32,7 @@ type command struct {
 	Cores     string        `default:"auto" help:"Cores for taskset, as SERVER/CLIENT, for example 0/1; none for any core. Default: 0/1 if there are two cores."`
 	Binary    string        `placeholder:"FILE" help:"The server under test. Default: built from this checkout."`
 	Baseline  string        `placeholder:"FILE" help:"The server of another version, measured in the same rounds."`
-	Growth    bool          `help:"Also measure what grows, and write the plots beside the guide."`
+	Growth    string        `placeholder:"FOLDER" help:"Also measure what grows, and write the plots into this folder."`
 	Cold      bool          `help:"Also measure a build without Go's cache (minutes)."`
 	Dir       string        `placeholder:"FOLDER" help:"Folder of the stores; its disk matters for fdatasync. Default: the folder for temporary files."`
 	Into      string        `placeholder:"FILE" help:"Write the table into this guide, between its two markers. Default: print it."`
@@ -85,7 +85,7 @@ func (c *command) run(ctx context.Context, out, errs io.Writer) error {
 			return err
 		}
 	}
-	if err := c.write(out, begun, all, subjects, cold); err != nil || !c.Growth {
+	if err := c.write(out, begun, all, subjects, cold); err != nil || c.Growth == "" {
 		return err
 	}
 	return c.measureGrowth(ctx, l, subjects, errs)
@@ -232,6 +232,9 @@ func (c *command) write(out io.Writer, begun time.Time, all []*results, subjects
 			return err
 		}
 	}
+	if c.Rounds == 0 {
+		return nil
+	}
 	text := about(begun, c.Rounds) + "\n\n" + markdown(all, subjects, cold)
 	if c.Into == "" {
 		_, err := fmt.Fprint(out, "\n", text)
@@ -259,7 +262,7 @@ func (c *command) measureGrowth(ctx context.Context, l *lab, subjects []subject,
 			series = append(series, bench.Series{Name: s.name, Points: g.Points})
 		}
 		title := fmt.Sprintf("CPU of %s (%s)", what, time.Now().UTC().Format(time.DateOnly))
-		path := filepath.Join(filepath.Dir(c.Into), "growth-"+dimension+".svg")
+		path := filepath.Join(c.Growth, "growth-"+dimension+".svg")
 		if err := os.WriteFile(path, bench.Plot(title, dimension, "µs", series), 0o644); err != nil {
 			return err
 		}

@@ -178,7 +178,7 @@ func (l *lab) begin(s subject, cores string) (m *measurement, err error) {
 		}
 		m.children = append(m.children, redis)
 		m.redis = address
-		env = append(env, "PARLEY_STORE=redis://"+address)
+		env = append(env, "PARLEY_STORE=redis://"+address+"?timeout=30s") // a busy machine gives no 503
 	}
 	server, url, err := l.startAndFind(line, cores, env, s.binary, args...)
 	if err != nil {

@@ -32,9 +32,6 @@ type usage struct {
 	transactions int64         // committed transactions of the embedded store
 }
 
-// ticksPerSecond is the unit of CPU times in /proc: 10 ms on all platforms of Go.
-const ticksPerSecond = 100
-
 // findProcess returns the server's process, or nil if it is unknown or on another machine.
 func findProcess(target Target) (*process, error) {
 	pid := target.PID
@@ -45,7 +42,11 @@ func findProcess(target Target) (*process, error) {
 		return nil, nil
 	}
 	p := &process{pid: pid}
-	if _, err := p.read(); err != nil {
+	_, err := os.Stat(p.file("stat")) // cpuTime would take a number that is no id of a process for another process
+	if err == nil {
+		_, err = p.read()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("--pid: there is no process %d whose figures can be read: %w", pid, err)
 	}
 	p.bolt = p.findBolt()
@@ -54,17 +55,9 @@ func findProcess(target Target) (*process, error) {
 
 // read reads the figures of a process.
 func (p *process) read() (u usage, err error) {
-	stat, err := os.ReadFile(p.file("stat"))
-	if err != nil {
+	if u.cpu, err = cpuTime(p.pid); err != nil {
 		return u, err
 	}
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // the name before may contain spaces
-	if len(fields) < 13 {
-		return u, fmt.Errorf("%s has only %d fields", p.file("stat"), len(fields))
-	}
-	user, _ := strconv.ParseInt(fields[11], 10, 64)
-	system, _ := strconv.ParseInt(fields[12], 10, 64)
-	u.cpu = time.Duration(user+system) * time.Second / ticksPerSecond
 	u.resident = p.figure("status", "VmRSS:") << 10
 	u.written, u.writeCalls = p.figure("io", "write_bytes:"), p.figure("io", "syscw:")
 	u.transactions = transactions(p.bolt)

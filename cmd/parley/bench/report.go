@@ -59,12 +59,15 @@ type Redis struct {
 
 // report computes the figures between two samples.
 func (r *run) report(workload string, before, after sample, idle int64, resident []int64) *Report {
+	r.mu.Lock()
+	errors := slices.Clone(r.errors)
+	r.mu.Unlock()
 	seconds := after.at.Sub(before.at).Seconds()
 	turns := after.turns - before.turns
 	report := &Report{
 		Workload: workload, URL: r.client.target.URL, Started: before.at.UTC(), Seconds: seconds, Settings: map[string]any{},
-		Turns: turns, Failed: after.failed, Errors: r.errors, Frames: after.frames - before.frames,
-		Tokens: r.tokens(after.bytes - before.bytes), LateSessions: r.sessions.late,
+		Turns: turns, Failed: after.failed, Errors: errors, Frames: after.frames - before.frames,
+		Tokens: r.tokens(after.bytes - before.bytes), LateSessions: r.sessions.createdLate(),
 		FirstToken: r.first.quantiles(), Turn: r.whole.quantiles(),
 		ClientCPU: (after.own - before.own).Seconds() / seconds,
 	}

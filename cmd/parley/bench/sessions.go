@@ -28,7 +28,7 @@ type pooled struct {
 	turns int
 }
 
-// createSession creates a session.
+// create creates a session. It does not put the session into the pool.
 func (p *sessionPool) create(ctx context.Context) (pooled, error) {
 	var made struct{ SessionID string }
 	body := map[string]any{"userId": userID}
@@ -70,6 +70,13 @@ func (p *sessionPool) take(ctx context.Context) (pooled, error) {
 	p.late++
 	p.mu.Unlock()
 	return p.create(ctx)
+}
+
+// createdLate returns the number of sessions that were created under load.
+func (p *sessionPool) createdLate() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.late
 }
 
 // used gives a session back after a turn.

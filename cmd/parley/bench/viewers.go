@@ -31,7 +31,7 @@ func Viewers(ctx context.Context, o Options, n int, reply Reply) (*Report, error
 	for _, s := range opened.all {
 		readers.Go(func() { v.read(s, opened) })
 	}
-	r.Warmup = max(o.Warmup, reply.length())
+	r.Duration = max(o.Duration, 2*reply.length()) // so that a reply ends meanwhile
 	report, err := r.drive(ctx, workloadViewers, 1, 0, func(ctx context.Context) error { return v.turn(ctx, session.id, n, reply) })
 	if report != nil && report.Server != nil {
 		report.Server.ResidentIdle = idle
