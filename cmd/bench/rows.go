@@ -50,7 +50,7 @@ func rows() []*row {
 			},
 		},
 		{
-			name: "requests", args: []string{"requests", "-n", "64", "--tokens", "50"}, seconds: 1, pipe: true,
+			name: "requests", args: []string{"requests", "-n", "64", "--tokens", "50", "--sessions", "2000"}, seconds: 1, pipe: true,
 			figures: []figure{
 				{"JSON request of 50 tokens, 64 callers: CPU", "µs", turnCPU, ratio},
 				{"… allocations", "", allocations, ratio},
@@ -59,11 +59,11 @@ func rows() []*row {
 			},
 		},
 		{
-			name: "requests-2cores", args: []string{"requests", "-n", "64", "--tokens", "50"}, seconds: 1, only: "embedded", cores: 2, rounds: 3,
+			name: "requests-2cores", args: []string{"requests", "-n", "64", "--tokens", "50", "--sessions", "2000"}, seconds: 1, only: "embedded", cores: 2, rounds: 3,
 			figures: []figure{{"… fdatasync a turn, GOMAXPROCS 2", "", syncs, alone}},
 		},
 		{
-			name: "one-caller", args: []string{"requests", "-n", "1", "--tokens", "50", "--sessions", "300"}, seconds: 1, pipe: true,
+			name: "one-caller", args: []string{"requests", "-n", "1", "--tokens", "50", "--sessions", "600"}, seconds: 1, pipe: true,
 			figures: []figure{
 				{"JSON request of 50 tokens, one caller: CPU", "µs", turnCPU, ratio},
 				{"… time p50", "ms", func(m *measured) (float64, bool) { return m.Turn.P50, true }, ratio},
@@ -77,7 +77,7 @@ func rows() []*row {
 			name: "idle", args: []string{"idle", "-n", "5000"}, seconds: 1, pipe: true, rounds: 3,
 			figures: []figure{
 				{"idle socket", "KiB", server(func(s *bench.Server) float64 { return s.ResidentEach / 1024 }), ratio},
-				{"idle process, resident", "MB", func(m *measured) (float64, bool) { return float64(m.Start) / (1 << 20), true }, alone},
+				{"idle process, resident", "MB", func(m *measured) (float64, bool) { return float64(m.Start) / (1 << 20), m.Start > 0 }, alone},
 			},
 		},
 		{

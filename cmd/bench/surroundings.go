@@ -147,8 +147,8 @@ func (m *measurement) stop() {
 	_ = os.RemoveAll(m.dir)
 }
 
-// begin starts a subject with all that it needs. cores are those of the server.
-func (l *lab) begin(s subject, cores string) (m *measurement, err error) {
+// begin starts a subject with all that it needs. The server uses n cores.
+func (l *lab) begin(s subject, n int) (m *measurement, err error) {
 	m = &measurement{}
 	defer func() {
 		if err != nil {
@@ -164,7 +164,7 @@ func (l *lab) begin(s subject, cores string) (m *measurement, err error) {
 	}
 	m.children = append(m.children, model)
 	env := []string{"OPENAI_BASE_URL=" + modelURL, "PARLEY_MODEL=scripted", "PARLEY_ADDR=127.0.0.1:0", "PARLEY_ADMIN_KEY=" + adminKey,
-		"PARLEY_TIERS=" + bench.GenerousTiers, "PARLEY_LOG_LEVEL=warn"}
+		"PARLEY_TIERS=" + bench.GenerousTiers, "PARLEY_LOG_LEVEL=warn", fmt.Sprint("GOMAXPROCS=", n)}
 	args, line := []string{"serve"}, pageLine
 	switch s.store {
 	case "":
@@ -180,7 +180,7 @@ func (l *lab) begin(s subject, cores string) (m *measurement, err error) {
 		m.redis = address
 		env = append(env, "PARLEY_STORE=redis://"+address+"?timeout=30s") // a busy machine gives no 503
 	}
-	server, url, err := l.startAndFind(line, cores, env, s.binary, args...)
+	server, url, err := l.startAndFind(line, l.coresFor(n), env, s.binary, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -213,9 +213,17 @@ type measured struct {
 	Start int64 `json:"residentAtStart"` // resident memory of the server before its first request, in bytes
 }
 
-// measure starts a subject, and runs `parley bench` with args against it. The output is decoded into result.
-func (l *lab) measure(ctx context.Context, s subject, cores string, progress io.Writer, args []string, result any) (start int64, err error) {
-	m, err := l.begin(s, cores)
+// coresFor returns the cores of a server that uses n cores.
+func (l *lab) coresFor(n int) string {
+	if n > 1 && l.serverCores != "" {
+		return l.serverCores + "," + l.clientCores
+	}
+	return l.serverCores
+}
+
+// measure starts a subject on n cores, and runs `parley bench` with args against it. The output is decoded into result.
+func (l *lab) measure(ctx context.Context, s subject, n int, progress io.Writer, args []string, result any) (start int64, err error) {
+	m, err := l.begin(s, n)
 	if err != nil {
 		return 0, err
 	}
