@@ -49,6 +49,7 @@ func run(args []string, out, errs io.Writer) int {
 	}
 	ignored := signal.Ignored(syscall.SIGINT) // shell scripts start background jobs with SIGINT ignored
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(context.CancelFunc(func() {
 		stop()

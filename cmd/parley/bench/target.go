@@ -105,7 +105,7 @@ func (c *client) doWith(ctx context.Context, key, method, path string, body, res
 		return c.explain(err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return newRefusal(method+" "+path, response.StatusCode, text)
+		return newRefusal(method+" "+withoutIDs(path), response.StatusCode, text)
 	}
 	if result == nil {
 		return nil
@@ -114,6 +114,18 @@ func (c *client) doWith(ctx context.Context, key, method, path string, body, res
 		return fmt.Errorf("%s %s: the response is no JSON of Parley: %w", method, path, err)
 	}
 	return nil
+}
+
+// withoutIDs replaces the ids in a path, so that equal errors of different sessions have the same text.
+func withoutIDs(path string) string {
+	path, _, _ = strings.Cut(path, "?")
+	segments := strings.Split(path, "/")
+	for i, s := range segments {
+		if strings.Contains(s, "_") {
+			segments[i] = "…"
+		}
+	}
+	return strings.Join(segments, "/")
 }
 
 func newRefusal(request string, status int, text []byte) *refusal {
