@@ -194,6 +194,10 @@ func (g *growing) growKeys() func(ctx context.Context, size int) (*Report, error
 			}
 			keys = append(keys, made.Key)
 		}
+		warm := &run{client: g.client}
+		if err := inParallel(ctx, size, func(ctx context.Context, i int) error { return warm.admission(ctx, keys[i]) }); err != nil {
+			return nil, err // a key's first request reads the store, so all keys were used before the measured time
+		}
 		var next atomic.Int64
 		return g.measure(ctx, growthCallers, func(r *run) turn {
 			return func(ctx context.Context) error {
