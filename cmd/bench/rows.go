@@ -38,7 +38,18 @@ const (
 
 // rows lists all rows, in the order of the table.
 func rows() []*row {
-	all := []*row{
+	all := append(turnRows(), restingRows()...)
+	for _, policy := range []string{"fifo", "priority", "semantic"} {
+		for _, history := range []int{10, 10_000} {
+			all = append(all, windowRow(policy, history))
+		}
+	}
+	return all
+}
+
+// turnRows lists the rows whose callers make turns.
+func turnRows() []*row {
+	return []*row{
 		{
 			name: "streams", args: []string{"streams", "-n", "200", "--tokens", "200", "--interval", "20ms"}, seconds: 2, pipe: true,
 			figures: []figure{
@@ -69,6 +80,12 @@ func rows() []*row {
 				{"… time p50", "ms", func(m *measured) (float64, bool) { return m.Turn.P50, true }, ratio},
 			},
 		},
+	}
+}
+
+// restingRows lists the rows in which most connections or requests make no turn.
+func restingRows() []*row {
+	return []*row{
 		{
 			name: "viewers", args: []string{"viewers", "-n", "1000", "--tokens", "100", "--interval", "40ms"}, seconds: 2, pipe: true,
 			figures: []figure{{"1,000 viewers of a reply at 40 ms: CPU a delivery", "µs", server(func(s *bench.Server) float64 { return s.CPUPerToken }), ratio}},
@@ -88,12 +105,6 @@ func rows() []*row {
 			},
 		},
 	}
-	for _, policy := range []string{"fifo", "priority", "semantic"} {
-		for _, history := range []int{10, 10_000} {
-			all = append(all, windowRow(policy, history))
-		}
-	}
-	return all
 }
 
 // windowRow is a turn in a session with many messages. Making these messages takes most of the time, so there is one round.
@@ -102,7 +113,7 @@ func windowRow(policy string, history int) *row {
 	if history > 1000 {
 		sessions = 1
 	}
-	name := fmt.Sprintf("turn with %d messages, %s", history, policy)
+	name := fmt.Sprintf("turn in a session with %s messages, %s", count(history), policy)
 	return &row{
 		name: fmt.Sprintf("window-%s-%d", policy, history), seconds: 0.5, rounds: 1,
 		args: []string{"requests", "-n", "1", "--tokens", "50", "--history", fmt.Sprint(history), "--policy", policy, "--sessions", fmt.Sprint(sessions)},
@@ -111,6 +122,14 @@ func windowRow(policy string, history int) *row {
 			{"… allocations", "", allocations, alone},
 		},
 	}
+}
+
+// count writes a number of messages.
+func count(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return number(float64(n))
 }
 
 // server returns a figure of the server's process.

@@ -72,7 +72,8 @@ func (l *lab) start(cores string, env []string, out io.Writer, errs io.Writer, n
 	return c, <-started
 }
 
-// stop ends a process, and kills it if it does not end in time. A killed server would leave work to nobody: its store is deleted.
+// stop ends a process, and kills it if it does not end in 5 s. A killed server loses nothing that matters, because its store is
+// deleted.
 func (c *child) stop() {
 	_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -207,7 +208,7 @@ func (l *lab) startRedis(dir string) (*child, string, error) {
 // settle is the time between the start of a server and the look at its memory.
 const settle = time.Second
 
-// measured is one figure source: a report, with what the load generator cannot know.
+// measured is the report of a run, with a figure that the load generator does not know.
 type measured struct {
 	*bench.Report
 	Start int64 `json:"residentAtStart"` // resident memory of the server before its first request, in bytes
