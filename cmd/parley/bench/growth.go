@@ -31,7 +31,7 @@ type dimension struct {
 	prepare func(g *growing) func(ctx context.Context, size int) (*Report, error)
 }
 
-// growing holds what the sizes of one dimension have in common.
+// growing holds the options, the client and the sessions that all sizes of one dimension use.
 type growing struct {
 	options  Options
 	client   *client

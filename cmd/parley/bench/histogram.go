@@ -13,7 +13,7 @@ type histogram struct {
 	counts *hdrhistogram.Histogram // guarded by mu
 }
 
-// longest is the longest duration that a histogram tells apart; longer ones count as longest.
+// longest is the highest value of a histogram: longer than any timeout of a turn. A longer duration counts as longest.
 const longest = 10 * time.Minute
 
 func newHistogram() *histogram {
