@@ -66,25 +66,6 @@ func TestNumber_ThreeDigits(t *testing.T) {
 	}
 }
 
-func TestWriteTable_BetweenMarkers_Replaced(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "guide.md")
-	if err := os.WriteFile(path, []byte("before\n"+tableBegin+"old\n"+tableEnd+"after\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeTable(path, "new\n"); err != nil {
-		t.Fatal(err)
-	}
-	if text, _ := os.ReadFile(path); string(text) != "before\n"+tableBegin+"\nnew\n\n"+tableEnd+"after\n" {
-		t.Errorf("the file is %q", text)
-	}
-	if err := os.WriteFile(path, []byte("no markers"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeTable(path, "new\n"); err == nil {
-		t.Error("a file without markers: got no error")
-	}
-}
-
 func TestWriteBenchstat_FileForEachLabel(t *testing.T) {
 	all, subjects := twoRounds()
 	dir := t.TempDir()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"parley/cmd/internal/guide"
 	"parley/cmd/parley/bench"
 )
 
@@ -233,12 +233,12 @@ func (c *command) write(out io.Writer, begun time.Time, all []*results, subjects
 	if c.Rounds == 0 {
 		return nil
 	}
-	text := about(begun, c.Rounds) + "\n\n" + markdown(all, subjects, cold)
+	text := guide.About(begun, fmt.Sprintf("%d rounds in %s", c.Rounds, time.Since(begun).Round(time.Minute))) + "\n\n" + markdown(all, subjects, cold)
 	if c.Into == "" {
 		_, err := fmt.Fprint(out, "\n", text)
 		return err
 	}
-	return writeTable(c.Into, text)
+	return guide.WriteTable(c.Into, "bench", text)
 }
 
 // measureGrowth measures each dimension on each store, and writes a plot for each dimension.
@@ -266,38 +266,4 @@ func (c *command) measureGrowth(ctx context.Context, l *lab, subjects []subject,
 		}
 	}
 	return nil
-}
-
-// about returns the sentence above the table: when, which commit, and on which machine.
-func about(begun time.Time, rounds int) string {
-	return fmt.Sprintf("%s, %d rounds in %s, commit `%s`, %d cores (%s), %s, Redis %s.", begun.UTC().Format(time.DateOnly), rounds,
-		time.Since(begun).Round(time.Minute), output("git", "describe", "--always", "--dirty"), runtime.NumCPU(), processor(),
-		runtime.Version(), redisVersion())
-}
-
-// output returns the output of a command; "unknown" if it fails.
-func output(name string, args ...string) string {
-	text, err := exec.Command(name, args...).Output()
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(text))
-}
-
-// processor returns the name of the processor.
-func processor() string {
-	text, _ := os.ReadFile("/proc/cpuinfo")
-	_, after, ok := strings.Cut(string(text), "model name\t: ")
-	if !ok {
-		return runtime.GOARCH
-	}
-	name, _, _ := strings.Cut(after, "\n")
-	return strings.Join(strings.Fields(name), " ")
-}
-
-// redisVersion returns the version of the installed Redis.
-func redisVersion() string {
-	_, after, _ := strings.Cut(output("redis-server", "--version"), "v=")
-	version, _, _ := strings.Cut(after, " ")
-	return version
 }

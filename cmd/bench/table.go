@@ -138,26 +138,6 @@ func number(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// The table stands in the guide between these two lines.
-const (
-	tableBegin = "<!-- bench -->\n"
-	tableEnd   = "<!-- /bench -->\n"
-)
-
-// writeTable replaces the text between the two markers in a file.
-func writeTable(path, text string) error {
-	file, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	before, rest, ok := strings.Cut(string(file), tableBegin)
-	_, after, closed := strings.Cut(rest, tableEnd)
-	if !ok || !closed {
-		return fmt.Errorf("%s has no lines %s and %s", path, strings.TrimSpace(tableBegin), strings.TrimSpace(tableEnd))
-	}
-	return os.WriteFile(path, []byte(before+tableBegin+"\n"+text+"\n"+tableEnd+after), 0o644)
-}
-
 // writeBenchstat writes a file for each label, in the format of Go benchmarks. A line is one measurement.
 func writeBenchstat(dir string, all []*results, subjects []subject) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
