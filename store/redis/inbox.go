@@ -102,7 +102,7 @@ func (in *inbox) setConnection(connection *redis.PubSub) {
 }
 
 // subscribe handles a confirmed subscription. The first time, it closes subscribed. Later it calls notify with "", because
-// wake-ups were lost.
+// wake-ups were lost, and doubts the ends of turns, because the server may have lost writes.
 func (in *inbox) subscribe() {
 	in.mu.Lock()
 	first := !in.known
@@ -112,6 +112,7 @@ func (in *inbox) subscribe() {
 		close(in.subscribed)
 		return
 	}
+	in.store.turns.doubt()
 	in.notify("")
 }
 

@@ -50,10 +50,11 @@ func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []stri
 	if err != nil && sc.idempotent() && !counted && ctx.Err() == nil && isLost(err) {
 		reply, err = s.send(ctx, sc, keys, beside, args)
 	}
-	if errors.Is(err, conversation.ErrUnavailable) { // a command in beside failed
-		return nil, err
-	}
 	if err != nil {
+		s.turns.doubt()
+		if errors.Is(err, conversation.ErrUnavailable) { // a command in beside failed
+			return nil, err
+		}
 		return nil, sc.fault(err)
 	}
 	if sc.admits() {

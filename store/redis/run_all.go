@@ -36,6 +36,9 @@ func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 		s.pipeline(ctx, calls, replies, errs, missing, true)
 	}
 	for i, err := range errs {
+		if err != nil {
+			s.turns.doubt()
+		}
 		if err != nil && !errors.Is(err, conversation.ErrUnavailable) {
 			errs[i] = calls[i].script.fault(err)
 		}
