@@ -3,6 +3,7 @@ package redis
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,7 +68,8 @@ const (
 	randomLength = 9
 )
 
-// constant is a constant that the prelude defines for scripts.
+// constant is a constant that the prelude defines for scripts. A number that scripts only pass to commands is a string, because
+// Redis 7.0 takes 0.3 µs to format a number of Lua.
 type constant struct {
 	name  string
 	value any // int or string
@@ -91,7 +93,7 @@ func constants() []constant {
 
 		{"WINDOW_REACH", limit.WindowReach},
 		{"WINDOW_SPAN", limit.WindowReach + 1},
-		{"WINDOW_KEPT", windowKept},
+		{"WINDOW_KEPT", strconv.Itoa(windowKept)},
 		{"MAX_TOTAL", limit.MaxTotal},
 		{"MAX_LIMIT", limit.MaxLimit},
 
@@ -117,7 +119,7 @@ func constants() []constant {
 		{"ON_BUSY_REJECT", string(conversation.Reject)},
 		{"STOP_CANCELLED", string(conversation.StopCancelled)},
 		{"STOP_CLEARED", string(conversation.StopCleared)},
-		{"JOURNAL_OUTLIVES", milliseconds(journalOutlives)},
+		{"JOURNAL_OUTLIVES", strconv.Itoa(milliseconds(journalOutlives))},
 		{"RESERVATION_OUTLIVES", milliseconds(reservationOutlives)},
 		{"PRUNED_AT_ONCE", prunedAtOnce},
 		{"REQUESTS_FORGOTTEN_AT_ONCE", requestsForgottenAtOnce},

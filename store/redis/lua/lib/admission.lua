@@ -74,7 +74,7 @@ local function admit()
     if d then d.count, d.changed = d.count + 1, true end
   end
   window_save(w)
-  if decision == 'admitted' then count_usage(now, {REQUESTS_FIELD, 1}) end
+  if decision == 'admitted' then count_usage(now, {REQUESTS_FIELD, '1'}) end
   local result = {decision, w.total, window_reset(w), wait}
   if d then
     day_save(d)
