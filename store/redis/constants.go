@@ -51,6 +51,8 @@ const (
 	// it reads historyRead messages at a time, which usually have up to 2 MB. The script of a page reads historyFirstRead at a
 	// time, because a page may begin with several of the largest replies.
 	historyFirstRead, historyRead = 16, 32
+	// Up to memberSentWhole bytes, Redis spends less time on sending a message with its metadata than on removing the metadata.
+	memberSentWhole = 1024
 	// In a number in a record, each byte except the last has this bit (binary.AppendUvarint).
 	uvarintMore = 1 << 7
 	// The first operation of a day that counts usage packs up to daysPackedByCount of the last daysSearched days. A usage report
@@ -105,6 +107,7 @@ func constants() []constant {
 		{"HISTORY_BYTES", conversation.HistoryBytes},
 		{"PAGE_BYTES", conversation.PageBytes},
 		{"HISTORY_FIRST_READ", historyFirstRead},
+		{"MEMBER_SENT_WHOLE", memberSentWhole},
 		{"HISTORY_READ", historyRead},
 		{"RECORD_VERSION", record.Version},
 		{"UVARINT_MORE", uvarintMore},

@@ -7,17 +7,18 @@
 local function reply_room(window) return math.min(math.floor(window / REPLY_SHARE), MAX_REPLY_ROOM) end
 local function budget(window) return window - reply_room(window) - PROMPT_OVERHEAD end
 
--- Returns messages of a session without their metadata, newest first: all that fit the budget and HISTORY_BYTES, and one more. A
--- prompt contains no metadata. before limits the range for ZRANGE BYLEX: it is '+' for all messages, or '(' and the id of the first
+-- Returns messages of a session, newest first: all that fit the budget and HISTORY_BYTES, and one more. A prompt contains no
+-- metadata, so history removes the metadata of members with more than MEMBER_SENT_WHOLE bytes. Go ignores the rest. before limits the range for ZRANGE BYLEX: it is '+' for all messages, or '(' and the id of the first
 -- message that is too new.
 local function history(s, before)
   local left, bytes, messages, chunk = budget(s.window), HISTORY_BYTES, {}, HISTORY_FIRST_READ
   while true do
     local members = redis.call('ZRANGE', messages_key(s.id), before, '-', 'BYLEX', 'REV', 'LIMIT', 0, chunk)
-    for _, member in ipairs(members) do
+    for i = 1, #members do
       if left < 0 or bytes < 0 then return messages end
-      messages[#messages + 1] = without_metadata(member)
+      local member = members[i]
       left, bytes = left - member_tokens(member), bytes - (#member - HEAD_LENGTH)
+      messages[#messages + 1] = #member > MEMBER_SENT_WHOLE and without_metadata(member) or member
     end
     if #members < chunk then return messages end
     before, chunk = '(' .. string.sub(members[#members], 1, ID_LENGTH), HISTORY_READ
