@@ -49,5 +49,8 @@ local function context_view(s, before, tokens)
   return history(s, before), indexed, vectors_of(s, indexed), summary[1] or '', summary[2] or ''
 end
 
--- Returns the live turn of a session, as {'begun', session_view, head before the turn, results of context_view}.
-local function turn_view(s) return {'begun', session_view(s), s.previous or '', context_view(s, '(' .. s.asked, s.htokens)} end
+-- Returns the live turn of a session, as {'begun', session_view, head before the turn, milliseconds until the session and the
+-- journal of the turn expire, results of context_view}.
+local function turn_view(s)
+  return {'begun', session_view(s), s.previous or '', s.expires - now, context_view(s, '(' .. s.asked, s.htokens)}
+end
