@@ -46,6 +46,7 @@ func TestReclaim_EndedTurns_ReadOnlyAfterDoubt(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
 	s, wakeUps := join(t, server.URL)
+	must(t, s.db.ScriptLoad(t.Context(), findOrphanScript.compiled().text).Err()) // otherwise each call could be sent twice
 	finds := &runs{script: findOrphanScript}
 	s.db.AddHook(finds)
 	look := func(what string, want int64) {

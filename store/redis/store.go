@@ -24,6 +24,7 @@ type Store struct {
 	timeout   time.Duration // longest duration of a call
 
 	topology   topology
+	texts      sentTexts
 	replicas   replicas
 	membership membership
 	followers  followers
