@@ -74,7 +74,7 @@ session_save(s, 'previous', 'asked', 'live', 'head', 'last', 'count', 'htokens',
 if s.stop then redis.call('HDEL', session_key(s.id), 'stop') end
 message_add(s, s.asked, tokens, at, ARGV[4])
 index_add(s, s.asked, ARGV[10], '')
-redis.call('PEXPIREAT', messages_key(s.id), int(s.expires))
+if s.count == 2 then redis.call('PEXPIREAT', messages_key(s.id), int(s.expires)) end -- the first turn, or the first after a clear
 redis.call('SET', journal_key(s.id, s.fence), '', 'PXAT', int(s.expires))
 reservation_save(s, reserved, of_user, prompt)
 remember(s, request, ARGV[9])
