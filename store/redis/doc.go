@@ -48,10 +48,10 @@
 //
 // # Journal
 //
-// At each tick, a node writes the new text of all its live replies in one pipeline: one SETRANGE for each reply, at the reply's
-// offset. The offset makes a repeat harmless, and SETRANGE costs Redis a third of a script. But on an expired key, SETRANGE would
-// create a key that never expires. BeginTurn creates the key. A script that checks the key does one write about every five minutes.
-// For the same reason, the key of an ended turn stays for five minutes, empty.
+// At each tick, a node writes the new text of all its live replies in one pipeline: one SETRANGE for each reply, at the
+// reply's offset. The offset makes a repeat harmless, and SETRANGE costs Redis a third of a script. But on an expired key,
+// SETRANGE would create a key that never expires. BeginTurn creates the key. A script that checks the key does one write
+// about every five minutes. For the same reason, the key of an ended turn stays for five minutes, empty.
 //
 // # Nodes
 //

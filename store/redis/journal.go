@@ -17,13 +17,13 @@ var journalScript = newScript("journal", idempotent)
 // A node uses SETRANGE only if the journal exists for at least journalMargin more. That is longer than a write can take.
 const journalMargin = 20 * time.Second
 
-// journal tracks the journals that this node writes. The command SETRANGE writes text at an offset and costs Redis a third of a
-// script. But on an expired key, SETRANGE would create a key that never expires. If BeginTurn creates a journal, or the script finds
-// one, the journal exists for journalOutlives or, if earlier, until the session expires. Until journalMargin before that time,
-// SETRANGE is safe.
+// journal tracks the journals that this node writes. The command SETRANGE writes text at an offset and costs Redis a third of
+// a script. But on an expired key, SETRANGE would create a key that never expires. If BeginTurn creates a journal, or the
+// script finds one, the journal exists for journalOutlives or, if earlier, until the session expires. Until journalMargin
+// before that time, SETRANGE is safe.
 //
-// At other times the script writes the text, because the script checks that the journal exists: about every five minutes, near the
-// session's expiry, after this process was suspended, and after an error.
+// At other times the script writes the text, because the script checks that the journal exists: about every five minutes,
+// near the session's expiry, after this process was suspended, and after an error.
 type journal struct {
 	mu    sync.Mutex
 	known map[conversation.TurnKey]*journalled // guarded by mu

@@ -113,9 +113,9 @@ func (l *liveTurns) doubt() {
 	l.doubted = true
 }
 
-// over returns the members whose turns are neither live nor beginning in this process, but may be live in the store. members is the
-// set in Redis. The turn of a stale or removed member has ended. So over returns such a member only after doubt, because a new
-// master may lack the end of the turn, or if a removed member is in the set again.
+// over returns the members whose turns are neither live nor beginning in this process, but may be live in the store. members
+// is the set in Redis. The turn of a stale or removed member has ended. So over returns such a member only after doubt,
+// because a new master may lack the end of the turn, or if a removed member is in the set again.
 func (l *liveTurns) over(members []string, now time.Time) (over []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

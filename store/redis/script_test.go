@@ -106,8 +106,8 @@ const maxTyped = 14
 
 var luaUnits = []string{"24", "1000"} // hours of a day, milliseconds of a second
 
-// compileLua compiles the text of a script. It returns the syntax tree, and the mistakes: errors of the compiler, and globals that
-// the script sets or that do not exist. The tree is nil after an error of the compiler.
+// compileLua compiles the text of a script. It returns the syntax tree and two kinds of mistakes: an error of the compiler, and
+// globals that are unknown or assigned. After an error of the compiler, the tree is nil.
 func compileLua(text string) (chunk []ast.Stmt, mistakes []string) {
 	_, code, _ := strings.Cut(text, "\n") // the shebang
 	chunk, err := parse.Parse(strings.NewReader(code), "script")

@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sentTexts limits how often this process sends the text of a script, which has up to 26 KB. After a start, a fail-over or a SCRIPT
-// FLUSH, many callers learn at the same time that a server does not know a script. One of them sends the text, and the others wait
-// and send the digest again.
+// sentTexts limits how often this process sends the text of a script, which has up to 26 KB. After a start, a fail-over or a
+// SCRIPT FLUSH, a server knows no script, and many callers learn this at the same time. One of them sends the text, and the
+// others wait and send the digest again.
 type sentTexts struct {
 	sent atomic.Int64 // number of texts that were sent
 
@@ -18,8 +18,8 @@ type sentTexts struct {
 	sending map[*script]chan struct{} // guarded by mu; closed after the text was sent
 }
 
-// sendText runs a script that a server did not know. send is the function that sends the digest or the text. before is the value of
-// sent before the caller has sent the digest.
+// sendText runs a script after a server has refused its digest. The function send sends the text or, once more, the digest.
+// before is the value of sent from before the caller sent the digest.
 func (t *sentTexts) sendText(ctx context.Context, sc *script, before int64, send func(byText bool) (any, error)) (any, error) {
 	done, mine := t.claim(sc, before)
 	if mine {

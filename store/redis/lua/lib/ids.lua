@@ -12,8 +12,8 @@ local function clock_digits(at)
   return text
 end
 
--- Returns an id for the time at, in milliseconds, and the time that the id encodes. If last, an earlier id, is not nil, the new id
--- sorts after it, so the encoded time may be later than at.
+-- Returns an id for the time at, in milliseconds. If last, an earlier id, is not nil, the new id sorts after it. Then the id may
+-- encode a later time than at. The second result is the encoded time.
 local function new_id(prefix, at, last, random)
   if last then
     local ticks = 0

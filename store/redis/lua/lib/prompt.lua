@@ -8,8 +8,9 @@ local function reply_room(window) return math.min(math.floor(window / REPLY_SHAR
 local function budget(window) return window - reply_room(window) - PROMPT_OVERHEAD end
 
 -- Returns messages of a session, newest first: all that fit the budget and HISTORY_BYTES, and one more. A prompt contains no
--- metadata, so history removes the metadata of members with more than MEMBER_SENT_WHOLE bytes. Go ignores the rest. before limits the range for ZRANGE BYLEX: it is '+' for all messages, or '(' and the id of the first
--- message that is too new.
+-- metadata, so history removes the metadata of members with more than MEMBER_SENT_WHOLE bytes, and Go ignores other metadata.
+-- before limits the range for ZRANGE BYLEX: it is '+' for all messages, or '(' and the id of the first message that is too
+-- new.
 local function history(s, before)
   local left, bytes, messages, chunk = budget(s.window), HISTORY_BYTES, {}, HISTORY_FIRST_READ
   while true do

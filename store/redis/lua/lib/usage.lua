@@ -58,7 +58,8 @@ local function pack_days()
 end
 
 -- Adds counts of usage to the hour of the time at, in milliseconds. counts is {usage.Field, amount, usage.Field, amount, …}. The
--- amounts are texts, as in ARGV. After the first count of a day, count_usage sets the expiry: the first amount is then the result.
+-- amounts are texts, as in ARGV. If the first count becomes equal to its amount, it may be the first count of a day. Then
+-- count_usage sets the expiry of the day, unless it is set, and packs earlier days.
 local function count_usage(at, counts)
   if #counts == 0 then return end
   local hour = math.floor(at / HOUR)
