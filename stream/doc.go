@@ -27,9 +27,9 @@
 //     of the newest reply, for slow viewers and for clients that reconnect. Viewers read earlier messages from [History],
 //     4 at a time.
 //   - [Pump] runs a [Model], appends the model's text to a reply, and decides the final state of the reply.
-//   - [Journal] writes the new text of all live replies to the store, one batch per tick. So a node that crashes loses at
-//     most one tick of text, and the store gets one write per tick instead of one per token. Only more than 1 MiB of new
-//     text takes further batches.
+//   - [Journal] writes the new text of all live replies to the store, one batch per tick. So a node that crashes loses
+//     about one tick of text, and the store gets one write per tick instead of one per token. If a tick has more than 1
+//     MiB of new text, further batches follow.
 //
 // # What a viewer is shown
 //
