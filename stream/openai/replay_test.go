@@ -219,6 +219,22 @@ func TestGenerate_Request_HasPromptKeyAndTokenLimit(t *testing.T) {
 	}
 }
 
+func TestGenerate_PasswordInBaseURL_SentAsBasicAuth(t *testing.T) {
+	seen := make(chan *http.Request, 1)
+	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
+		seen <- r
+		_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"+someText+plainEnd+"data: [DONE]\n\n")
+	})
+	model := New(Options{BaseURL: strings.Replace(server.url(), "http://", "http://somebody:secret@", 1), Name: "stories"})
+	t.Cleanup(model.Close)
+	if outcome, _ := pumped(model); outcome.State != stream.Completed {
+		t.Fatal(outcome)
+	}
+	if user, password, _ := (<-seen).BasicAuth(); user != "somebody" || password != "secret" {
+		t.Errorf("got the user %q and the password %q", user, password)
+	}
+}
+
 // The library is the reference: its JSON and our JSON must have the same value.
 func TestBody_AnyPrompt_SameAsLibrary(t *testing.T) {
 	for _, maxTokens := range []int{0, 64} {

@@ -63,6 +63,10 @@ func usesMaxCompletionTokens(baseURL, model string) bool {
 func (m *Model) newBlank() *http.Request {
 	doer := &captureDoer{send: func(*http.Request) (*http.Response, error) { return nil, errBlank }}
 	_ = m.ask(doer)
+	if r := doer.request; r != nil && r.URL.User != nil && r.Header.Get("Authorization") == "" { // as http.Client does
+		password, _ := r.URL.User.Password()
+		r.SetBasicAuth(r.URL.User.Username(), password)
+	}
 	return doer.request
 }
 
@@ -120,7 +124,7 @@ func (m *Model) open(ctx context.Context, body []byte) (io.ReadCloser, error) {
 	request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	request.Body, _ = request.GetBody()
 	request.ContentLength = int64(len(body))
-	response, err := m.http.Do(request)
+	response, err := m.http.Transport.RoundTrip(request) // without http.Client, which copies the headers in case of a redirect
 	switch {
 	case err != nil:
 		return nil, unreachable(err)
