@@ -20,7 +20,7 @@ func (m *Message) Created() []byte {
 		begun := m.AsBegun()
 		m = &begun
 	}
-	b := make([]byte, 0, encodedBytes/2+len(m.Content)+len(m.Metadata))
+	b := make([]byte, 0, encodedBytes/3+len(m.Content)+len(m.Metadata))
 	return m.appendAfter(stream.AppendString(m.appendBefore(b), m.Content))
 }
 
@@ -46,7 +46,9 @@ func (m *Message) appendAfter(b []byte) []byte {
 	b = m.CreatedAt.append(append(b, `,"createdAt":`...))
 	if len(m.Metadata) > 0 {
 		compact := bytes.NewBuffer(append(b, `,"metadata":`...))
-		_ = json.Compact(compact, m.Metadata) // cannot fail: the metadata was checked on arrival
+		if err := json.Compact(compact, m.Metadata); err != nil {
+			panic(err) // impossible: the metadata was checked on arrival
+		}
 		b = compact.Bytes()
 	}
 	b = appendText(b, `,"status":`, m.Status)

@@ -13,8 +13,8 @@ import (
 	"parley/stream"
 )
 
-// operations are the most frequent requests. allocations is the number of allocations of the server for one request, with a margin of
-// 3 %. It includes both commits of a turn, which callers share under load, and no allocations of net/http.
+// operations are the most frequent requests. allocations is the maximum number of allocations of the server for one request, with
+// a margin of 3 %. It includes both commits of a turn, which callers share under load, and no allocations of net/http.
 var operations = []struct {
 	name, method, path, body string
 	messages                 int // messages of the session before the request

@@ -35,7 +35,8 @@ func (s *Server) withAddressLimits(h handler) handler {
 	}
 }
 
-// setLimitHeaders sets the three X-RateLimit headers. Their names are in Go's canonical form, because Set allocates for any other.
+// setLimitHeaders sets the three X-RateLimit headers. Their names are in Go's canonical form, because Set allocates for any other
+// form.
 func setLimitHeaders(h http.Header, d limit.Decision) {
 	h.Set("X-Ratelimit-Limit", strconv.Itoa(d.Limit))
 	h.Set("X-Ratelimit-Remaining", strconv.Itoa(d.Remaining))

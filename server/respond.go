@@ -113,8 +113,8 @@ func (s *Server) writeJSON(c *gin.Context, status int, value any) {
 	})
 }
 
-// smallBody is the size, in bytes, of the largest body to which net/http itself adds the Content-Length. Without this header, most
-// responses have eight headers, the most that a Go map holds without growing.
+// smallBody is the size, in bytes, of the largest body for which net/http itself adds the Content-Length. Without this header,
+// most responses have eight headers, the most that a Go map holds without growing.
 const smallBody = 2048
 
 // encodeJSON returns value as JSON. The text of a message may be large, so a message is encoded without a second buffer.

@@ -135,9 +135,9 @@ func (s *Store) commit() {
 	}
 }
 
-// gather lets callers that are about to write join the next batch. It yields to other goroutines until the queue has stopped growing
-// or fills a batch. Without it, most batches on one core have one operation, because the first caller wakes the committer, which then
-// runs before the other callers.
+// gather lets callers that are about to write join the next batch. It yields to other goroutines until the queue has stopped
+// growing or fills a batch. Without it, most batches on one core have one operation, because the first caller wakes the
+// committer, which then runs before the other callers.
 func (s *Store) gather() {
 	for waiting, before := 0, -1; waiting > before && waiting < maxBatch; {
 		runtime.Gosched()

@@ -13,8 +13,8 @@ import (
 // syncsOfCommit is the number of calls of fdatasync in one commit of bbolt: one for the pages, and one for the meta page.
 const syncsOfCommit = 2
 
-// One turn alone has two commits, so 64 callers without group commit would need four syncs a turn. With several cores, a batch may
-// miss some callers, so the test tries up to five times.
+// One turn alone has two commits, so 64 callers without group commit would need four syncs a turn. With several cores, a batch
+// may miss some callers, so the test tries up to five times.
 func TestTurn_64Callers_AtMostOneSyncPerFiveTurns(t *testing.T) {
 	const callers, turns, maxSyncs = 64, 10, 0.2
 	for _, cores := range []int{1, 2} {

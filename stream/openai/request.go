@@ -72,7 +72,8 @@ func (m *Model) newBlank() *http.Request {
 
 var errBlank = errors.New("the request is not sent")
 
-// ask makes the library send a request for a reply without messages. It returns the error that the library parsed from the response.
+// ask makes the library send a request for a reply without messages. It returns the error that the library parsed from the
+// response.
 func (m *Model) ask(doer *captureDoer) error {
 	r := openai.ChatCompletionRequest{Model: m.name}
 	if m.maxCompletion {
@@ -87,8 +88,8 @@ func (m *Model) ask(doer *captureDoer) error {
 	return err
 }
 
-// body returns the body of a request for a reply: the JSON that the library would encode. For a prompt of 100 messages, the library
-// needs 1 ms and 200 allocations more.
+// body returns the body of a request for a reply: the JSON that the library would encode. For a prompt of 100 messages, the
+// library needs 1 ms and 200 allocations more.
 func (m *Model) body(request stream.Request) []byte {
 	const around = len(`{"role":,"content":},`)
 	size := 256 + len(m.name)

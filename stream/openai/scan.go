@@ -15,8 +15,8 @@ type event struct {
 }
 
 // scanChunk parses the common forms of an event without allocating. In these forms, the event has at most one choice, with index
-// 0. The values of all fields that we do not use are scalars, or objects of scalars. For any other event, and for broken JSON, ok is
-// false, and the caller uses [decodeChunk]. If ok is true, decodeChunk would return the same values. A fuzz test compares
+// 0. The values of all fields that we do not use are scalars, or objects of scalars. For any other event, and for broken JSON, ok
+// is false, and the caller uses [decodeChunk]. If ok is true, decodeChunk would return the same values. A fuzz test compares
 // scanChunk with decodeChunk.
 func scanChunk(data []byte) (e event, ok bool) {
 	s := scanner{b: data}
