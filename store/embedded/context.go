@@ -75,12 +75,12 @@ func (r *reading) context(at ref, session *conversation.Session, tokens int) (c 
 }
 
 // history returns messages, oldest first: the newest ones that fit into the budget (in tokens) and into
-// conversation.HistoryBytes, and the next older message, which does not fit. The messages lack their metadata. count is
-// the number of messages of the session.
+// conversation.HistoryBytes, and the next older message, which does not fit. The messages lack the fields that
+// readForPrompt leaves out. count is the number of messages of the session.
 func (r *reading) history(at ref, count, budget int) ([]conversation.Message, error) {
 	var newest []conversation.Message
 	bytes := conversation.HistoryBytes
-	messages, q := r.span(messagesBucket, at.key()), newSequence(at, false, count)
+	messages, q := r.span(messagesBucket, r.sessionKey(at)), newSequence(at, false, count)
 	id, value, ok := messages.before("")
 	for ; ok && budget >= 0 && bytes >= 0; id, value, ok = messages.prev() {
 		q.follow(value, id)
@@ -102,7 +102,7 @@ func (r *reading) history(at ref, count, budget int) ([]conversation.Message, er
 // indexed returns the newest indexed messages, at most conversation.IndexLimit, oldest first.
 func (r *reading) indexed(at ref) ([]conversation.Indexed, error) {
 	var newest []conversation.Indexed
-	index := r.span(indexBucket, at.key())
+	index := r.span(indexBucket, r.sessionKey(at))
 	for id, value, ok := index.before(""); ok && len(newest) < conversation.IndexLimit; id, value, ok = index.prev() {
 		x, err := readIndexed(value, string(id))
 		if err != nil {
@@ -163,7 +163,7 @@ func (w *writing) setVectors(at ref, vectors []conversation.ExchangeVector) erro
 
 // summary returns the summary of a session. If the session has no summary, it returns the zero value.
 func (r *reading) summary(at ref) (conversation.Summary, error) {
-	return readSummary(r.bucket(summariesBucket).Get(at.key()))
+	return readSummary(r.bucket(summariesBucket).Get(r.sessionKey(at)))
 }
 
 // SaveSummary implements conversation.Store. It causes no sweep for the bytes of the old summary, because the old summary reveals
