@@ -43,12 +43,14 @@ func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID
 
 // readContext reads the results of context_view (lua/lib/prompt.lua): all parts of a context except the session.
 func readContext(sessionID string, parts []any) (c conversation.Context, err error) {
-	if c.History, err = readMembers(sessionID, parts[0]); err != nil {
-		return c, err
-	}
-	slices.Reverse(c.History)
-	for i := range c.History {
-		c.History[i].Metadata = nil // a small message still has its metadata
+	newest := list(parts[0])
+	c.History = slices.Grow(c.History, len(newest))
+	for _, member := range slices.Backward(newest) {
+		m, err := readMemberBy(record.ReadForPrompt[string], sessionID, text(member))
+		if err != nil {
+			return c, err
+		}
+		c.History = append(c.History, m)
 	}
 	vectors := list(parts[2]) // one for each indexed message, or an empty list
 	for i, member := range slices.Backward(list(parts[1])) {

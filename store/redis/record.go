@@ -22,6 +22,11 @@ const (
 
 // readMember reads a message of a session in the format that scripts return.
 func readMember(sessionID, member string) (conversation.Message, error) {
+	return readMemberBy(record.ReadMessage[string], sessionID, member)
+}
+
+// readMemberBy does the same as readMember; read decodes the record of an ended message.
+func readMemberBy(read func(string, *conversation.Message) error, sessionID, member string) (conversation.Message, error) {
 	if len(member) <= headLength {
 		return conversation.Message{}, errRecord
 	}
@@ -33,7 +38,7 @@ func readMember(sessionID, member string) (conversation.Message, error) {
 		m.Role, m.Status, m.Content = conversation.Assistant, stream.Streaming, validPrefix(member[headLength+1:])
 		return m, nil
 	}
-	err := record.ReadMessage(member[headLength:], &m)
+	err := read(member[headLength:], &m)
 	return m, err
 }
 

@@ -45,7 +45,7 @@ func (s *subject) context(t *testing.T, sessionID string, tokens int) conversati
 	return c
 }
 
-// forPrompt returns copies of messages without the fields that a store may leave out of a history.
+// forPrompt returns copies of messages without the fields that a history lacks, except the metadata.
 func forPrompt(messages []conversation.Message) []conversation.Message {
 	messages = slices.Clone(messages)
 	for i := range messages {
@@ -93,8 +93,8 @@ func contextLacksMetadata(t *testing.T, s *subject) {
 			}
 			want[i].Metadata = nil
 		}
-		same(t, "the history of Context", forPrompt(s.context(t, session.ID, 1).History), forPrompt(want))
-		same(t, "the history of BeginTurn", forPrompt(s.begin(t, question(session.ID, "question")).History), forPrompt(want))
+		same(t, "the history of Context", s.context(t, session.ID, 1).History, forPrompt(want))
+		same(t, "the history of BeginTurn", s.begin(t, question(session.ID, "question")).History, forPrompt(want))
 	}
 }
 
