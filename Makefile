@@ -19,6 +19,10 @@ CI          ?= false
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 PLATFORMS   ?= linux/amd64 linux/arm64 darwin/arm64
 
+# By default, a process with the race detector waits a second before it exits, so that the goroutines that still run can race. Our
+# tests leave no goroutine behind: goleak checks that in each package that starts some.
+export GORACE := atexit_sleep_ms=0
+
 # `make test` runs go vet on all packages first, so go test does not repeat it.
 GOTEST      := go test -vet=off $(TESTFLAGS)
 
