@@ -122,7 +122,7 @@ func TestMerge_EqualsPlainBytePairEncoding(t *testing.T) {
 				text.WriteRune([]rune(alphabet)[random.IntN(len([]rune(alphabet)))])
 			}
 			piece := text.String()
-			if got, want := v.merge(piece), plainMerge(v.blanks, piece); got != want {
+			if got, want := v.merge(piece), plainMerge(v.blanks(), piece); got != want {
 				t.Fatalf("%s: %q merges into %d tokens, want %d", model, piece, got, want)
 			}
 			if strings.TrimFunc(piece, unicode.IsSpace) != "" {
