@@ -47,9 +47,9 @@ step = @start=$$(date +%s); echo "== $(1)"; { $(2); } || { echo "== $(1): FAILED
 # The race detector needs a C compiler with headers.
 can_race = printf '\#include <stdlib.h>\n' | $$(go env CC) -E -x c - >/dev/null 2>&1
 
-# packages lists the packages that are tested with the race detector. The tests of cmd/parley build the server with the race
-# detector instead. Those of cmd/chaos are a suite of their own. go test starts packages in this order, and tests a repeated package
-# once. The slowest packages come first, so that none of them runs alone at the end.
+# packages lists the packages that are tested with the race detector. The tests of cmd/parley build the server with the
+# race detector instead. The tests of cmd/chaos are a suite of their own. go test starts packages in this order, and
+# tests a repeated package once. The slowest packages come first, so that none of them runs alone at the end.
 packages = ./server ./store/redis $$(go list ./... | grep -vE '/cmd/parley$$|/cmd/chaos$$|/conversation/window$$')
 
 # The tests of these packages start no goroutine, so the race detector would find nothing. They would take four times as long.

@@ -42,7 +42,7 @@
 //   - Each used token is counted once, even if the session is gone when the reply ends.
 //   - A turn continues when its caller leaves. It ends early by a cancel, an interrupting send, a clear, the end of the
 //     session, a drain, or an error of the model. It also ends early if other nodes take its node for dead.
-//   - The text of a reply has at most 256 bytes for each token of its room, and at most 1 MiB by default
+//   - The text of a reply has at most 256 bytes for each token of its reply room, and at most 1 MiB by default
 //     (window.ReplyBytes). A page of messages has at most 3 MiB ([PageBytes]).
 //   - A refused send changes nothing: TurnStore.BeginTurn checks the session, the queue, the window and the limits in
 //     one operation.

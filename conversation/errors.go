@@ -28,14 +28,15 @@ var (
 	// ErrStoreBusy wraps ErrUnavailable: this node has more calls of the store at once than the store handles in time.
 	ErrStoreBusy = fmt.Errorf("%w: the store is busy", ErrUnavailable)
 	// ErrTurnUnknown wraps ErrUnavailable: it is unknown whether the turn has begun. A repeat with the same
-	// Idempotency-Key tells.
+	// Idempotency-Key shows whether it has.
 	ErrTurnUnknown = fmt.Errorf("%w: it is unknown whether the turn has begun", ErrUnavailable)
 	// ErrEndingNotStored wraps ErrUnavailable: the store has not accepted the ending of the reply in time. The node tries
 	// again, or another node ends the reply.
 	ErrEndingNotStored = fmt.Errorf("%w: the reply's ending is not stored yet", ErrUnavailable)
 	// ErrInflightLimit wraps ErrUnavailable: this node has too many sends in flight.
 	ErrInflightLimit = fmt.Errorf("%w: too many sends are in flight", ErrUnavailable)
-	// ErrInflightShare wraps ErrUnavailable: the owner has too many of the sends that this node may have in flight.
+	// ErrInflightShare wraps ErrUnavailable: the owner's sends take too large a share of those that this node may have
+	// in flight.
 	ErrInflightShare = fmt.Errorf("%w: too many sends of the account are in flight", ErrUnavailable)
 	// ErrReplyLost wraps ErrUnavailable: the store does not have the reply. Either a fail-over lost the reply, or the
 	// history was cleared before this node learned how the reply ended. A repeat of the send with the same
@@ -47,7 +48,7 @@ var (
 	ErrStoreMoved error = &StoreFault{"store_moved", "the file of the store was removed or replaced"}
 	// ErrStoreDamaged wraps ErrUnavailable: the store's file contains data that no store has written.
 	ErrStoreDamaged error = &StoreFault{"store_damaged", "the file of the store is damaged"}
-	// ErrStoreFailed wraps ErrUnavailable: writes of the store fail for another reason.
+	// ErrStoreFailed wraps ErrUnavailable: writes of the store fail for a reason that no error above describes.
 	ErrStoreFailed error = &StoreFault{"store_failed", "the store cannot be written"}
 	// ErrCancelPending means that a cancel was accepted, but the request to the model was not closed within 5 s.
 	ErrCancelPending = errors.New("the reply has not stopped yet")

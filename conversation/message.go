@@ -104,7 +104,7 @@ func (m *Message) Ending() stream.Ending {
 
 // Document returns the message as a document, which shares the memory of Content.
 func (m *Message) Document() *stream.Document {
-	const content = `"content":` // no field before this one has a text of a client, so it is found first
+	const content = `"content":` // no earlier field has text of a client, so the first match is this field
 	empty := *m
 	empty.Content = ""
 	text := encode(&empty)

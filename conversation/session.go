@@ -148,14 +148,15 @@ type MessageQuery struct {
 	Limit     int // at least 1; the page may have fewer messages, even if more follow
 }
 
-// PageBytes bounds the bytes of a page's records, because a page is in memory several times while it is sent. Three MiB hold
-// the largest page of messages that are ASCII: 100 messages with 10,000 characters and 16 KiB of metadata each. They also
-// hold two of the largest replies by default, with their messages.
+// PageBytes bounds the bytes of a page's records, because a page is in memory several times while it is sent. Three MiB
+// hold the largest page of messages that are ASCII: 100 messages with 10,000 characters and 16 KiB of metadata each.
+// They also hold two replies of the largest default size, with the messages to them.
 const PageBytes = 3 << 20
 
-// MessagePage is a page of messages in the order of the query. More means that further messages follow. A page has fewer
-// messages than the query's limit if there are no more, or if the next record would exceed PageBytes. It has at least one
-// message if there is any, even a larger one. The text of a streaming reply does not count, because a session has only one.
+// MessagePage is a page of messages in the order of the query. More means that further messages follow. A page has
+// fewer messages than the query's limit if there are no more, or if the next record would exceed PageBytes. A page has
+// at least one message, if there are any, even if that message alone exceeds PageBytes. The text of a streaming reply
+// does not count, because a session has only one.
 type MessagePage struct {
 	Session  Session
 	Messages []Message

@@ -50,7 +50,8 @@ type Nodes interface {
 	// Follow subscribes this node to a session's wake-ups for FollowLease, and then returns the session.
 	Follow(ctx context.Context, owner Owner, sessionID string) (Session, error)
 	// Poll returns the current state of each followed session, in the same order, and follows these sessions for
-	// another FollowLease. If the store cannot reach only some of the sessions, their updates have an Err.
+	// another FollowLease. If the store cannot reach some of the sessions, only the updates of these sessions have an
+	// Err.
 	Poll(ctx context.Context, followed []Followed) ([]Update, error)
 	// StopReply returns a message. If the message is a live reply, StopReply also tells the reply's node to stop the
 	// reply.

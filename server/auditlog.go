@@ -36,7 +36,7 @@ type auditLog struct {
 
 	mu       sync.Mutex
 	refusals map[refusal]*refused // guarded by mu
-	rest     int                  // guarded by mu; refusals of kinds that are not in refusals, since the last line about such refusals
+	rest     int                  // guarded by mu; number of refusals, since the last line, of kinds that are not in refusals
 	timer    *time.Timer          // guarded by mu; calls tick; nil if refusals is empty
 }
 
@@ -57,7 +57,7 @@ type refused struct {
 	line  time.Time // the time of the last line
 }
 
-// newAuditLog returns an auditLog whose counters are registered in m.
+// newAuditLog returns an auditLog, and registers its counters in m.
 func newAuditLog(log *slog.Logger, m *Metrics) *auditLog {
 	counter := func(name, help, label string, values ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})

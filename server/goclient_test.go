@@ -262,7 +262,7 @@ func refusedWith(t *testing.T, c *client.Client, session, content string) *clien
 	return nil
 }
 
-func TestGoClient_RefusedSend(t *testing.T) {
+func TestGoClient_RefusedSend_ErrorOfServer(t *testing.T) {
 	p := start(t, echo, withTiers(t, `{"pro":{"requestsPerMinute":60}}`))
 	session, small := p.session(), p.small(false)
 	good, _ := p.goClient(t)

@@ -47,7 +47,8 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	// toxiproxy leaks goroutines of the first function. The go-redis client ends the second one a second after it was closed.
+	// toxiproxy leaks goroutines of the first function. Goroutines of the second function end a second after the
+	// go-redis client was closed.
 	goleak.VerifyTestMain(complete{m}, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
@@ -115,7 +116,8 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	backend, err := store.Open(context.Background(), url, log)
-	for began := time.Now(); errors.Is(err, conversation.ErrUnavailable) && time.Since(began) < testTimeout; { // a busy machine is slow
+	// On a busy machine, Redis may respond too late.
+	for began := time.Now(); errors.Is(err, conversation.ErrUnavailable) && time.Since(began) < testTimeout; {
 		backend, err = store.Open(context.Background(), url, log)
 	}
 	if err != nil {

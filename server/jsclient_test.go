@@ -118,6 +118,15 @@ type jsLossTask struct {
 	Losses  []string `json:"losses"` // values for cutProxy.lose, one for each message
 }
 
+// jsTasks is the input of testdata/jsclient.mjs, which runs the tasks that are set.
+type jsTasks struct {
+	URL           string           `json:"url"`
+	Key           string           `json:"key"`
+	Conversations []jsConversation `json:"conversations,omitempty"`
+	LossTask      *jsLossTask      `json:"lossTask,omitempty"`
+	RepeatSession string           `json:"repeatSession,omitempty"` // the session of a task that repeats sends
+}
+
 // largeSession creates a session with a context window of 1,000,000 tokens, which the tests do not fill.
 func (p *parley) largeSession() string {
 	p.t.Helper()
@@ -159,7 +168,7 @@ func TestJSClient_CutAnywhere_EachByteReceivedOnce(t *testing.T) {
 	for range 5 {
 		lossTask.Losses = append(lossTask.Losses, "request", "response")
 	}
-	p.runJSClient(t, lossProxy, conversations, lossTask)
+	p.runJSClient(t, lossProxy, jsTasks{Conversations: conversations, LossTask: &lossTask})
 
 	cuts := 0
 	for _, f := range proxies {
@@ -177,9 +186,15 @@ func TestJSClient_CutAnywhere_EachByteReceivedOnce(t *testing.T) {
 	}
 }
 
+func TestJSClient_SendRepeated_YieldsWholeReply(t *testing.T) {
+	t.Parallel()
+	p := start(t, holding(reciter(time.Millisecond)))
+	p.runJSClient(t, nil, jsTasks{RepeatSession: p.largeSession()})
+}
+
 // runJSClient runs testdata/jsclient.mjs until it exits. When the script prints a value for lossProxy.lose, runJSClient sets the
 // value.
-func (p *parley) runJSClient(t *testing.T, lossProxy *cutProxy, conversations []jsConversation, lossTask jsLossTask) {
+func (p *parley) runJSClient(t *testing.T, lossProxy *cutProxy, tasks jsTasks) {
 	t.Helper()
 	requireCommand(t, "node", "nodejs")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*testTimeout)
@@ -199,14 +214,15 @@ func (p *parley) runJSClient(t *testing.T, lossProxy *cutProxy, conversations []
 	}
 	var stderr strings.Builder
 	command.Stderr = &stderr
-	task, err := json.Marshal(map[string]any{"url": p.url, "key": adminKey, "conversations": conversations, "lossTask": lossTask})
+	tasks.URL, tasks.Key = p.url, adminKey
+	input, err := json.Marshal(tasks)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = in.Write(append(task, '\n'))
+	_, _ = in.Write(append(input, '\n'))
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		what := lines.Text()
 		lossProxy.lose.Store(&what)

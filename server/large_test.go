@@ -9,8 +9,8 @@ import (
 	"parley/stream"
 )
 
-// TestSend_ModelIgnoresLimit_AllViewersGetTheSameEnd reads a reply that was cut off at its limit: as a waiting caller, on a socket,
-// as an event stream and in the history. The reply room is 1,024 tokens, so the limit is 256 KiB.
+// TestSend_ModelIgnoresLimit_AllViewersGetTheSameEnd reads a reply that was cut off at its limit: as a waiting caller,
+// on a socket, as an event stream and in the history. The reply room is 1,024 tokens, so the limit is 256 KiB.
 func TestSend_ModelIgnoresLimit_AllViewersGetTheSameEnd(t *testing.T) {
 	t.Parallel()
 	const line = "a \"line\"\twith ünïcode 🙂\n"

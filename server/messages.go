@@ -61,7 +61,8 @@ func (s *Server) sendMessage(c *gin.Context) (any, error) {
 	return withReplayHeader(reply, nil)
 }
 
-// decodeSend returns the message in the body of a send, and whether the response comes when the turn has begun.
+// decodeSend returns the message in the body of a send. streaming reports whether the caller wants the response when
+// the turn has begun, not when it has ended.
 func decodeSend(c *gin.Context, sessionID string, key *string) (m conversation.NewMessage, streaming bool, err error) {
 	var body struct {
 		Content   *string         `json:"content"`

@@ -16,8 +16,8 @@ import (
 	"parley/stream"
 )
 
-// startPiped runs a server on an embedded store and on a network in memory until the test ends. A complete server can run so in a
-// synctest bubble, where hours pass at once.
+// startPiped runs a server on an embedded store and on a network in memory until the test ends. On this network, a
+// complete server can run in a synctest bubble, where hours pass at once.
 func startPiped(t testing.TB, model stream.Model, options ...option) *parley {
 	l := transporttest.Listen()
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return l.Dial(ctx, nil) }

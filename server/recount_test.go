@@ -87,7 +87,7 @@ type recount struct {
 	owners  []*recountOwner
 	now     func() time.Time    // the store's clock
 	rest    func()              // waits until all replies have ended, except held ones
-	pass    func(time.Duration) // lets this time pass on the store's clock
+	pass    func(time.Duration) // lets a duration pass on the store's clock
 	passDay func()              // ends all live replies and lets 24 hours pass on the store's clock
 	held    bool                // set on Redis: a hold decides when a long reply ends, because the nodes do not use Redis' clock
 

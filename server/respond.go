@@ -77,8 +77,8 @@ func (s *Server) handle(h handler) gin.HandlerFunc {
 	}
 }
 
-// writeRefusal writes err as the caller sees it. It records a refusal by a quota, and the cause of a 503. If the server is at fault,
-// it logs err, with the request's id.
+// writeRefusal writes err as the caller sees it. It records a refusal by a quota, and the cause of a 503. If the server
+// is at fault, it logs err, with the request's id.
 func (s *Server) writeRefusal(c *gin.Context, err error) {
 	if refused, ok := errors.AsType[*auth.QuotaError](err); ok {
 		s.audit.QuotaRefused(principal(c), refused)

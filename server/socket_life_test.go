@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -67,46 +66,96 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-func TestSocket_Idle_OneGoroutineMemoryUnder20KiB(t *testing.T) {
+// inUse returns the number of goroutines, and the bytes of the heap and of all stacks. It first waits, for at most 10 s, until so
+// many goroutines are left.
+func inUse(most int) (goroutines int, bytes int64) {
+	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > most && time.Now().Before(deadline); {
+		runtime.Gosched()
+	}
+	h := heap()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return runtime.NumGoroutine(), h + int64(m.StackInuse)
+}
+
+// request writes a text frame and reads a number of frames.
+func (s *rawSocket) request(frame string, frames int) {
+	s.t.Helper()
+	if err := s.write(opText, []byte(frame)); err != nil {
+		s.t.Fatal(err)
+	}
+	s.skip(frames)
+}
+
+// skip reads a number of frames.
+func (s *rawSocket) skip(frames int) {
+	s.t.Helper()
+	for range frames {
+		if _, _, err := s.read(); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func TestSocket_Idle_OneGoroutineMemoryUnder14KiB(t *testing.T) {
 	others := runtime.NumGoroutine() // goroutines of other tests, which wait to run in parallel
 	p := start(t, echo)
 	session := p.session()
 	const sockets = 200
-	warm := p.dialRaw()
-	if _, _, err := warm.read(); err != nil {
-		t.Fatal(err)
-	}
+	p.dialRaw().skip(1)
 	p.client.CloseIdleConnections()
-	measure := func(most int) (goroutines int, bytes int64) {
-		for deadline := time.Now().Add(testTimeout); runtime.NumGoroutine() > most && time.Now().Before(deadline); {
-			runtime.Gosched()
-		}
-		h := heap()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return runtime.NumGoroutine(), h + int64(m.StackInuse)
-	}
-	goroutines, bytes := measure(others + 10)
+	goroutines, bytes := inUse(others + 10)
 	for range sockets {
 		s := p.dialRaw()
-		if _, _, err := s.read(); err != nil { // the frame welcome
+		s.skip(1) // welcome
+		s.request(`{"type":"subscribe","sessionId":"`+session+`"}`, 1)
+		if err := s.write(opPing, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.write(opText, fmt.Appendf(nil, `{"type":"subscribe","sessionId":"%s"}`, session)); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := s.read(); err != nil {
-			t.Fatal(err)
-		}
+		s.skip(1)  // the pong
 		s.in = nil // frees the client's buffer
 	}
-	g, b := measure(goroutines + sockets)
+	g, b := inUse(goroutines + sockets)
 	t.Logf("an idle socket with a subscription: %.2f goroutines, %d bytes", float64(g-goroutines)/sockets, (b-bytes)/sockets)
 	if g-goroutines > sockets {
 		t.Errorf("%d idle sockets have %d goroutines", sockets, g-goroutines)
 	}
-	if (b-bytes)/sockets > memoryFactor*20<<10 {
+	if (b-bytes)/sockets > memoryFactor*14<<10 {
 		t.Errorf("an idle socket takes %d bytes", (b-bytes)/sockets)
+	}
+}
+
+// The model is a function in this process. TestGenerate_WaitingForToken_MemoryUnder32KiB in stream/openai counts the request to a
+// real model.
+func TestSocket_LiveReply_TwoGoroutinesMemoryUnder28KiB(t *testing.T) {
+	others := runtime.NumGoroutine()
+	model := newDirected()
+	p := start(t, model)
+	const sockets = 100
+	sessions := make([]string, sockets)
+	for i := range sessions {
+		sessions[i] = p.session()
+	}
+	p.dialRaw().skip(1)
+	p.client.CloseIdleConnections()
+	goroutines, bytes := inUse(others + 10)
+	for _, session := range sessions {
+		s := p.dialRaw()
+		s.skip(1)
+		s.request(`{"type":"subscribe","sessionId":"`+session+`"}`, 1)
+		s.request(`{"type":"send","sessionId":"`+session+`","content":"hello"}`, 3) // sent, and two times message.created
+		model.next(t).say("token")
+		s.skip(1)
+		s.in = nil
+	}
+	const most = 2*sockets + 1 // the journal has a goroutine
+	g, b := inUse(goroutines + most)
+	t.Logf("a live reply with its socket: %.2f goroutines, %d bytes", float64(g-goroutines)/sockets, (b-bytes)/sockets)
+	if g-goroutines > most {
+		t.Errorf("%d live replies have %d goroutines", sockets, g-goroutines)
+	}
+	if (b-bytes)/sockets > memoryFactor*28<<10 {
+		t.Errorf("a live reply takes %d bytes", (b-bytes)/sockets)
 	}
 }
 

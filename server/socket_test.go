@@ -340,7 +340,7 @@ func TestSocket_QueuedSends_DoNotBlockOtherFrames(t *testing.T) {
 	})
 }
 
-func TestSocket_InvalidFrames(t *testing.T) {
+func TestSocket_InvalidFrame_ErrorAndStaysOpen(t *testing.T) {
 	p := start(t, echo)
 	session := p.session()
 	p.send(session, "hello")

@@ -25,7 +25,7 @@ type unavailable struct {
 	causes map[string]*refused // guarded by mu; the state of each cause that has had a line
 }
 
-// newUnavailable returns an unavailable whose counter is registered in m.
+// newUnavailable returns an unavailable, and registers its counter in m.
 func newUnavailable(log *slog.Logger, m *Metrics) *unavailable {
 	u := &unavailable{log: log, causes: make(map[string]*refused), counts: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "parley_unavailable_total", Help: "Requests and frames that got the error service_unavailable (503), by cause.",
@@ -37,9 +37,10 @@ func newUnavailable(log *slog.Logger, m *Metrics) *unavailable {
 	return u
 }
 
-// Record counts a 503 and implements [socket.Unavailable]. The first 503 of a cause gets a log line at once. Later lines of that
-// cause follow at intervals of a minute or more; each has the number of 503s since the line before. A caller that has left gets no
-// line. err is logged only if the server or its store is at fault. request holds the attributes of the request.
+// Record counts a 503 and implements [socket.Unavailable]. The first 503 of a cause gets a log line at once. Later
+// lines of that cause follow at intervals of a minute or more; each has the number of 503s since the previous line. A
+// caller that has left gets no line. err is logged only if the server or its store is at fault. request holds the
+// attributes of the request.
 func (u *unavailable) Record(cause string, err error, fault bool, request ...any) {
 	u.counts.WithLabelValues(cause).Inc()
 	if cause == api.CallerLeft {

@@ -191,7 +191,7 @@ func (x *crowded) speak(offset, piece int) {
 func TestViewers_TenOfThousandStuck_MemoryBounded(t *testing.T) {
 	const stuck, size, piece = 10, 512 << 10, 16 << 10
 	viewers := 1000
-	if raceDetector { // which is so slow that a reader could wait for the processor until the server drops it
+	if raceDetector { // a thousand readers would be so slow that the server could drop some
 		viewers = 100
 	}
 	x := newCrowded(t, size, stuck, viewers-stuck)

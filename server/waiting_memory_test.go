@@ -11,7 +11,8 @@ import (
 	"parley/conversation"
 )
 
-// maxWaiting is the largest memory of a send that waits in the queue of its session, with its connection, in bytes.
+// maxWaiting is the maximum memory, in bytes, of a send that waits in the queue of its session, including its
+// connection.
 const maxWaiting = 40 << 10
 
 // The clients use plain connections, because a client of net/http would take more memory than the server. The figure contains the
@@ -53,7 +54,8 @@ func TestQueuedSend_Waiting_MemoryUnder40KiB(t *testing.T) {
 	const warm, round = 4, 5
 	fill(ids[:warm]) // opens the connections to Redis
 	bytes := int64(math.MaxInt64)
-	for rest := ids[warm:]; len(rest) > 0; rest = rest[round:] { // the least of four rounds, because other goroutines only add memory
+	// bytes becomes the least of four rounds, because other goroutines only add memory.
+	for rest := ids[warm:]; len(rest) > 0; rest = rest[round:] {
 		before := used()
 		fill(rest[:round])
 		bytes = min(bytes, (used()-before)/round/each)

@@ -23,13 +23,13 @@
 //
 //   - [Hub] holds the topics. A [Topic] holds the newest messages of one session, for all viewers. A topic exists while it
 //     has a holder: a viewer, the turn that writes the reply, or the component that follows the session.
-//   - The tail of a topic is its newest messages in memory, at most 8. The tail stays in memory until 10 s after the end
+//   - The tail of a topic is its newest messages in memory, at most 8. The tail stays in memory until 2 s after the end
 //     of the newest reply, for slow viewers and for clients that reconnect. Viewers read earlier messages from [History],
 //     4 at a time.
 //   - [Pump] runs a [Model], appends the model's text to a reply, and decides the final state of the reply.
-//   - [Journal] writes the new text of all live replies to the store, one batch per tick. So a node that crashes loses at
-//     most one tick of text, and the store gets one write per tick instead of one per token. Only more than 1 MiB of new
-//     text takes further batches.
+//   - [Journal] writes the new text of all live replies to the store, one batch per tick. So a node that crashes loses
+//     about one tick of text, and the store gets one write per tick instead of one per token. If a tick has more than 1
+//     MiB of new text, further batches follow.
 //
 // # What a viewer is shown
 //

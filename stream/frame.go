@@ -47,7 +47,7 @@ func (f *Frame) WriteTo(w io.Writer) (written int64, err error) {
 		}
 	}
 	write(f.bytes[:f.at])
-	text := unsafe.Slice(unsafe.StringData(f.text), len(f.text)) // nobody changes it
+	text := unsafe.Slice(unsafe.StringData(f.text), len(f.text)) // the bytes never change
 	for piece := []byte(nil); len(text) > 0 && err == nil; {
 		n := prefix(text, MaxDelta)
 		piece = AppendString(piece[:0], text[:n])

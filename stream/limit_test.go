@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestPump_ModelIgnoresLimit_TextCutAndRequestClosed runs models whose text has a limit of 10 bytes.
+// TestPump_ModelIgnoresLimit_TextCutAndRequestClosed runs models with a limit of 10 bytes of text.
 func TestPump_ModelIgnoresLimit_TextCutAndRequestClosed(t *testing.T) {
 	usage := Result{FinishReason: "stop", Usage: &Usage{Prompt: 1, Completion: 2}}
 	endless := func(piece string) scriptedModel {

@@ -79,8 +79,8 @@ var (
 	ErrCancelled   = errors.New("reply cancelled")
 	ErrInterrupted = errors.New("reply interrupted")
 
-	// ErrFull is the cause with which Pump itself cancels the context when the text has reached [Request.MaxBytes]. It leads
-	// to the state Completed.
+	// ErrFull is the cause with which Pump itself cancels the context when the text exceeds [Request.MaxBytes]. It
+	// leads to the state Completed.
 	ErrFull = errors.New("the reply has reached its limit in bytes")
 
 	// errStalled is the cause with which Pump itself cancels the context after a timeout. It leads to the state Failed.
@@ -110,9 +110,9 @@ type Outcome struct {
 
 // Pump runs the model, appends the model's text to the reply, and returns the outcome. Pump does not end the reply: the
 // caller first stores the ending, then calls [Reply.End]. To stop the model, cancel ctx with ErrCancelled or
-// ErrInterrupted. If the text reaches request.MaxBytes, Pump cuts the text off at the end of a character, and closes the
-// request. The reply is then Completed, with the finish reason "length". When Pump returns, the request to the model is
-// closed.
+// ErrInterrupted. If the text exceeds request.MaxBytes, Pump cuts the text off at the end of a character, and closes
+// the request. The reply is then Completed, with the finish reason "length". When Pump returns, the request to the
+// model is closed.
 func Pump(ctx context.Context, model Model, request Request, reply *Reply, timeouts Timeouts) Outcome {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -148,8 +148,8 @@ type signsOfLife struct {
 	size  int       // the size of the text at that time
 }
 
-// tooLong reports whether the text has had this size for longer than textTimeout. Pump calls it at each sign of life, so
-// that a token costs nothing.
+// tooLong reports whether the text has had this size for longer than textTimeout. Pump calls tooLong only at signs of
+// life without text, so that a token costs nothing.
 func (s *signsOfLife) tooLong(size int) bool {
 	now := time.Now()
 	if s.since.IsZero() || size != s.size {

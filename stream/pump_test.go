@@ -16,7 +16,7 @@ func (s scriptedModel) Generate(ctx context.Context, _ Request, write func([]byt
 	return s(ctx, write)
 }
 
-func TestPump_EndState(t *testing.T) {
+func TestPump_EachModel_EndsInExpectedState(t *testing.T) {
 	wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	for name, test := range map[string]struct {
 		model scriptedModel

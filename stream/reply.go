@@ -23,7 +23,7 @@ type Reply struct {
 	// owned by the writer
 	held  []byte // the first bytes of an incomplete character
 	limit int    // maximum size of the text, in bytes; 0 for none
-	full  bool   // text was cut off, because the text has reached limit
+	full  bool   // the text was cut off at limit
 }
 
 // Ending holds the final state of a reply. An Ending never changes. Before a caller calls [Reply.End], it writes the ending

@@ -16,9 +16,9 @@ type History interface {
 }
 
 const (
-	// tailRetention is the time for which the tail stays in memory after the end of the newest reply. It is longer than a
-	// client takes to reconnect.
-	tailRetention = 10 * time.Second
+	// tailRetention is the time for which the tail stays in memory after the end of the newest reply. A reply of 200 tokens takes
+	// 6 KiB. Our clients reconnect within 0.5 s, or 1.5 s if the first attempt fails. Later viewers read history.
+	tailRetention = 2 * time.Second
 	// maxTail is the maximum number of messages in the tail of a topic. Viewers that are further behind read history.
 	maxTail = 8
 )

@@ -138,9 +138,10 @@ func TestRelease_Twice_GivesBackOnce(t *testing.T) {
 	equal(t, "the total after a second Release", w.Used(noon+60), 3)
 }
 
-// TestSettle_ClockSetBack_LaterCountsStay sets the caller's clock back, and lets it reach the second of the reservation
-// again. Settle must not subtract the amounts that were counted in this second after the clock was set back.
-func TestSettle_ClockSetBack_LaterCountsStay(t *testing.T) {
+// TestSettle_ClockSetBack_CountsAfterwardsStay sets the caller's clock back, and lets it reach the second of the
+// reservation again. Settle must not subtract the amounts that were counted in this second after the clock was set
+// back.
+func TestSettle_ClockSetBack_CountsAfterwardsStay(t *testing.T) {
 	var w Window
 	r, _ := w.Reserve(noon, 10, 10)
 	w.Used(noon - 100)

@@ -20,7 +20,7 @@ const (
 	// soon is the deadline of a request that does not wait for a model or a queue. The server answers such requests within 2 s;
 	// only a hang reaches the deadline, even on a busy machine.
 	soon = 10 * time.Second
-	// queued is the deadline of a send: 30 s in the queue, 2 s for its end, and the reply itself.
+	// queued is the deadline of a send: 30 s in the queue, the reply itself, and 2 s until the reply's end is stored.
 	queued = 45 * time.Second
 )
 
@@ -34,14 +34,14 @@ type api struct {
 	record *record
 }
 
-// newAPI returns an API client of a server or of the gate. Its connections are closed with the scene.
+// newAPI returns an API client of a server or of the gate. Its connections are closed when the scene ends.
 func newAPI(s *scene, url string, r *record) *api {
 	a := &api{url: url, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, record: r}
 	s.Cleanup(a.http.CloseIdleConnections)
 	return a
 }
 
-// reply is a response of the API: the fields of all types of responses.
+// reply is a response of the API. It has the fields of all types of responses.
 type reply struct {
 	status int // 0 if no response arrived
 
@@ -138,8 +138,8 @@ type event struct {
 // errRefused means that a stream was refused with an error status; errGone, with 404.
 var errRefused, errGone = errors.New("the stream was refused"), errors.New("the stream does not exist")
 
-// stream reads the server-sent events of a reply after a cursor, and calls show for each event, until the stream ends or show
-// returns false. An error status is recorded like that of another request.
+// stream reads the server-sent events of a reply after a cursor, and calls show for each event, until the stream ends
+// or show returns false. It records an error status, as call does.
 func (a *api) stream(ctx context.Context, path, after string, show func(event) bool) error {
 	begun := time.Now()
 	response, err := a.send(ctx, "GET", path+"/stream", nil, "Last-Event-ID", after)

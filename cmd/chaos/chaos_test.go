@@ -14,12 +14,14 @@ import (
 )
 
 const (
-	// shortScale keeps the short form at some 20 CPU seconds, in percent of the full size of a flood or a series of faults.
+	// shortScale is the size of a flood or a series of faults in the short form, in percent of the full size. It keeps
+	// the short form at about 20 s of CPU time.
 	shortScale = 10
-	// shortMargin is large, because the other suites run at the same time. A fault that is not survived takes longer still.
+	// shortMargin is large, because the other suites run at the same time. A service that does not recover from a fault
+	// exceeds even this margin.
 	shortMargin = 20 * time.Second
-	// shortSeed is the seed of each row in the short form, so that a failure is not a matter of luck. `make chaos` chooses
-	// others.
+	// shortSeed is the seed of each row in the short form, so that a failure is not a matter of luck. `make chaos`
+	// chooses other seeds.
 	shortSeed = 1
 )
 
@@ -98,7 +100,7 @@ func TestSchedule_SameSeed_SameSteps(t *testing.T) {
 	}
 }
 
-func TestRows_NamesUnique(t *testing.T) {
+func TestRows_EachRow_CompleteWithUniqueName(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range rows() {
 		if seen[r.name] || r.name == "" || r.fault == "" || r.where == "" || r.try == nil {

@@ -33,7 +33,7 @@ type client struct {
 	sent   int
 }
 
-// run does what a user does until the load ends.
+// run sends messages, reads replies and pages, and deletes sessions at random until the load ends.
 func (c *client) run() {
 	for !c.w.over() {
 		switch n := c.random.IntN(100); {
@@ -77,7 +77,7 @@ func (c *client) lost(session string) {
 	}
 }
 
-// message returns a new message. Most replies are short. Some take seconds, so that faults meet live replies.
+// message returns a new message. Most replies are short. Some take seconds, so that faults happen during live replies.
 func (c *client) message() string {
 	c.sent++
 	words := 3 + c.random.IntN(30)
@@ -180,17 +180,15 @@ func (c *client) view(s history.Send) {
 	c.w.record.view(v)
 }
 
-// socket sends a message over a WebSocket and reads the reply there. If the client gives up, it repeats the send over REST.
+// socket sends a message over a WebSocket and reads the reply there. If the client gives up, it repeats the send.
 func (c *client) socket() {
 	s := history.Send{Session: c.session(), Content: c.message(), Begun: time.Now()}
 	if s.Session == "" {
 		return
 	}
 	m := wsclient.NewMessage{Content: s.Content, IdempotencyKey: fmt.Sprintf("key-%s-%d", c.name, c.sent)}
-	if c.iterate(&s, m) && !c.w.over() {
-		// The repeat is over REST. A second Send of the Go client would wait for events of the reply, which may have ended
-		// before.
-		c.post(&s, false)
+	for c.iterate(&s, m) && !c.w.over() {
+		c.w.pause(time.Duration(100+c.random.IntN(300)) * time.Millisecond)
 	}
 	c.w.record.send(s)
 }
@@ -273,7 +271,8 @@ func (c *client) removal() {
 	c.post(&s, true)
 	c.w.record.send(s)
 	for {
-		a := c.w.api.call("DELETE", "/v1/sessions/"+s.Session, nil, "", soon, 404) // 404: an earlier, unconfirmed request did it
+		// The status is 404 if an earlier, unconfirmed request deleted the session.
+		a := c.w.api.call("DELETE", "/v1/sessions/"+s.Session, nil, "", soon, 404)
 		if a.status == 200 || a.status == 404 {
 			break
 		}

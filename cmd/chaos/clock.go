@@ -10,11 +10,13 @@ import (
 	"sync"
 )
 
-// clockVariable names the file from which a server with a patched clock reads how far its clock is ahead, in nanoseconds.
+// clockVariable is an environment variable of a server with a patched clock. It has the path of a file with the number
+// of seconds by which the clock is ahead.
 const clockVariable = "PARLEY_CHAOS_CLOCK"
 
-// A server with a patched clock differs in two files. In package time, Now adds an offset to the wall clock; the monotonic clock
-// does not change, as when an operator sets the clock of a machine. In cmd/parley, a further file reads the offset.
+// A server with a patched clock differs in two files. In package time, Now adds an offset to the wall clock; the
+// monotonic clock does not change, as when an operator sets the clock of a machine. In cmd/parley, an additional file
+// reads the offset.
 const (
 	patchFrom = "sec, nsec, mono := runtimeNow()\n\tif mono == 0 {"
 	patchTo   = "sec, nsec, mono := runtimeNow()\n\tsec += Ahead\n\tif mono == 0 {"

@@ -34,7 +34,7 @@ func (l *link) close() { _ = l.client.Close(); _ = l.server.Close() }
 // checkEvery is the interval of the health checks: short, so that clients leave a dead node soon.
 const checkEvery = 250 * time.Millisecond
 
-// newGate starts a gate. It stops with the scene.
+// newGate starts a gate. The gate stops when the scene ends.
 func newGate(s *scene) *gate {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -132,7 +132,8 @@ func (g *gate) choices() []*node {
 	return append(well, others...)
 }
 
-// cut closes a share of the connections in the middle of what they carry. It returns the number of closed connections.
+// cut closes a random share of the connections, even in the middle of a message. It returns the number of closed
+// connections.
 func (g *gate) cut(share float64) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -17,12 +17,12 @@ type step struct {
 }
 
 const (
-	// clientsOfLoad is the number of clients, and desksOfLoad that of their sessions. They keep replies live at all times, and
-	// cost a small part of a core.
+	// clientsOfLoad is the number of clients, and desksOfLoad is the number of their desks. They keep replies live at
+	// all times, and cost a small part of a core.
 	clientsOfLoad, desksOfLoad = 6, 3
 	// probeEvery is the pause between two writes of the prober. It is the resolution of an outage.
 	probeEvery = 100 * time.Millisecond
-	// warmUp is the time of load before the first fault; settle, after the recovery.
+	// warmUp is the time of load before the first fault. settle is the time of load after the recovery.
 	warmUp, settle = 1500 * time.Millisecond, 1500 * time.Millisecond
 	// recovery is the longest time from the last step until writes succeed again. Only a service that does not recover reaches
 	// it; each row has a lower bound for its outage.

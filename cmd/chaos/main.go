@@ -27,7 +27,7 @@ type command struct {
 	Parallel int           `default:"${parallel}" help:"Number of tries at the same time."`
 	Scale    int           `default:"100" help:"Size of floods and series of faults in percent. It changes the schedules."`
 	Margin   time.Duration `default:"5s" help:"Added to each promised time, for a busy machine."`
-	Binary   string        `placeholder:"FILE" help:"The server under test. Default: built from this checkout."`
+	Binary   string        `type:"existingfile" placeholder:"FILE" help:"The server under test. Default: built from this checkout."`
 	Table    string        `placeholder:"FILE" help:"Write the table into this file, between its two markers. Default: print it."`
 	List     bool          `help:"Print the rows and stop."`
 }

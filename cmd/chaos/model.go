@@ -13,8 +13,9 @@ import (
 	"parley/cmd/chaos/history"
 )
 
-// model is a model server. The newest message of a request is an instruction: "TAG say N" makes it send N words, each with the
-// tag, so that no two replies have a common text. "TAG say N then HOW" makes it lie after N words. It records what it sent.
+// model is a model server. The newest message of a request is an instruction: "TAG say N" makes it send N words, each
+// with the tag, so that no two replies have a common text. "TAG say N then HOW" makes it lie after N words. The model
+// server records what it sent.
 type model struct {
 	url  string
 	pace time.Duration // the pause after each third word
@@ -30,7 +31,7 @@ type sent struct {
 	ended time.Time // when the latest response ended
 }
 
-// The ways in which a model lies after the words that it was asked for.
+// These are the ways in which a model lies. Except for refuses and endless, it first sends the requested words.
 const (
 	stalls  = "stall"   // it sends nothing more, and keeps the connection open
 	cuts    = "cut"     // it closes the connection in the middle of a line
@@ -108,7 +109,7 @@ func (m *model) answers() map[string]history.Answer {
 	return all
 }
 
-// endedAt returns when the model's latest response to a message ended; zero if it has not.
+// endedAt returns the time at which the model's latest response to a message ended; zero if it has not ended.
 func (m *model) endedAt(message string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -101,7 +101,7 @@ func (n *node) launch() bool {
 	}
 }
 
-// ended is called when a process has ended. If the harness did not end the process, it is a crash.
+// ended is called when a process has ended. If the harness did not end the process, ended records a crash.
 func (n *node) ended(cmd *exec.Cmd, output *tail) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -113,7 +113,7 @@ func (n *node) ended(cmd *exec.Cmd, output *tail) {
 	}
 }
 
-// signs begin the message of a server that crashes.
+// signs lists the texts with which the message of a crash begins.
 var signs = []string{"panic:", "fatal error:", "unexpected fault address", "SIGSEGV", "WARNING: DATA RACE"}
 
 // reason returns the part of a server's output that says why it ended, without most of the trace.

@@ -52,7 +52,7 @@ func (r *record) removed(session string) {
 	})
 }
 
-// session adds a session whose history is read at the end.
+// session adds a session. At the end, the try reads the history of each such session.
 func (r *record) session(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

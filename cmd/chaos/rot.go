@@ -24,7 +24,8 @@ func storeFiles(dir string) (paths []string, sizes []int64) {
 	return paths, sizes
 }
 
-// rot damages one file of the store in dir, and returns what it did. A larger file is chosen more often.
+// rot damages one file of the store in dir, and returns a description of the damage. A larger file is chosen more
+// often.
 func rot(dir string, random *rand.Rand) string {
 	paths, sizes := storeFiles(dir)
 	sum := int64(0)

@@ -19,8 +19,8 @@ type row struct {
 	// bound.
 	outage, ending time.Duration
 	short          bool // part of the short form in `make test`
-	// unchecked means that the gate makes no health checks. A check of /readyz makes a node look at its store, which requests
-	// alone must do too.
+	// unchecked means that the gate makes no health checks. A check of /readyz calls the store. In this row, the nodes
+	// must recover without such calls.
 	unchecked bool
 }
 

@@ -56,8 +56,8 @@ func (w *world) patchedRedis() func() {
 	return func() { s.Advance(jump) }
 }
 
-// clockJumps sets the clock ahead under load. All sessions expire. Their viewers must hear of it within most, and nobody may get
-// their text any more.
+// clockJumps sets the clock ahead under load. All sessions expire. Their viewers must be told within most, and nobody
+// may get the text of the sessions afterwards.
 func (w *world) clockJumps(ahead func(), most time.Duration) {
 	var at time.Time
 	var expired []string
@@ -82,7 +82,7 @@ func (w *world) clockJumps(ahead func(), most time.Duration) {
 	})
 }
 
-// untold returns the number of sessions whose watcher has not heard of the expiry.
+// untold counts the given sessions that have expired without an event for their watcher.
 func (w *world) untold(sessions []string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

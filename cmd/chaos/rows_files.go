@@ -119,7 +119,7 @@ func damagedWhileRunning(w *world) {
 	w.startDamaged(dir, strings.Join(all, ", "))
 }
 
-// diskSize is the size of the small file system: enough for the store, and small enough to fill it in no time.
+// diskSize is the size of the small file system: enough for the store, and small enough to be filled quickly.
 const diskSize = 64 << 20
 
 // smallDisk mounts a small file system in memory. It skips the try if this process may not mount.
@@ -148,14 +148,15 @@ func fill(dir string) error {
 }
 
 const (
-	// notReady is the time in which /readyz must report a store that cannot write, and full is how long the disk stays full.
+	// notReady is the time in which /readyz must report a store that cannot write, and full is the time for which the
+	// disk stays full.
 	notReady, full = 5 * time.Second, 8 * time.Second
-	// linesWhileFull bounds the log: one line a minute and kind of failure, not one for each refused request.
+	// linesWhileFull bounds the log: one line a minute for each kind of failure, not one for each refused request.
 	linesWhileFull = 100
 )
 
-// diskFull fills the disk under load. Writes must be refused in time, a session can be deleted, and writes succeed again when
-// there is room.
+// diskFull fills the disk under load. Writes must be refused in time, a deletion must succeed, and writes must succeed
+// again when there is room.
 func diskFull(w *world) {
 	dir := w.smallDisk()
 	n := w.embedded(dir)
@@ -188,7 +189,7 @@ func diskFull(w *world) {
 
 // writeUntilRefused writes until the server refuses a write, because a store may have room inside its files.
 func (w *world) writeUntilRefused() {
-	filler := map[string]string{"filler": strings.Repeat("x", 15<<10)} // little less than metadata may have
+	filler := map[string]string{"filler": strings.Repeat("x", 15<<10)} // a little less than the maximum of metadata
 	body := map[string]any{"userId": user, "metadata": filler}
 	_, ok := eventually(20*time.Second, func() bool {
 		for range 100 {
@@ -210,8 +211,8 @@ func (w *world) expectNotReady(n *node) {
 	}
 }
 
-// expectQuickRefusals checks that each request that was refused after the time since got its refusal within most. A send that
-// waits in a queue must not wait for a reply whose end cannot be stored.
+// expectQuickRefusals checks that each request that was refused after the time since got its refusal within most. A
+// send that waits in a queue must not wait behind a reply that has ended but cannot be stored.
 func (w *world) expectQuickRefusals(since time.Time, most time.Duration) {
 	w.record.mu.Lock()
 	defer w.record.mu.Unlock()

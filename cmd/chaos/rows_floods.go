@@ -30,7 +30,8 @@ const allSends = 5000
 const flooded = 10 * time.Second
 
 const (
-	// memoryInProgress is the memory for which the server plans a send in progress; memoryRefused is that of a connection.
+	// memoryInProgress is the memory, in bytes, that the server plans for a send in progress. memoryRefused is the
+	// memory of the connection of a refused send.
 	memoryInProgress, memoryRefused = 128 << 10, 24 << 10
 )
 
@@ -90,7 +91,7 @@ func (w *world) unavailable(n *node) (sum int) {
 	return sum
 }
 
-// each calls f for 0 to n-1, in that number of goroutines. They begin at the same time.
+// each calls f with each number from 0 to n-1. It uses the given number of goroutines, which begin at the same time.
 func each(goroutines, n int, f func(i int)) {
 	var next atomic.Int64
 	var work sync.WaitGroup

@@ -34,7 +34,8 @@ func modelRows() []*row {
 const (
 	// repliesWithoutEnd is the number of replies without an end at the same time.
 	repliesWithoutEnd = 3
-	// replyBound is the most text of a reply, in bytes; memoryPerByte is the most memory that a byte of live text may take.
+	// replyBound is the maximum size of a reply's text, in bytes. memoryPerByte is the maximum memory for a byte of
+	// live text, in bytes.
 	replyBound, memoryPerByte = 1 << 20, 4
 	// slack is the memory that a server may take for other things, such as the garbage of its collector. On a busy machine, 48 MB
 	// were too little. Without a bound, the replies would take 1 GB.

@@ -72,7 +72,8 @@ func (w *world) kills(times int) (steps []step) {
 	return steps
 }
 
-// sleeps returns steps that suspend a node for longer than the 3 s after which the others take it for dead, and then another one.
+// sleeps returns steps that suspend a node, and then another node. Each sleeps for longer than the 3 s after which the
+// other nodes take it for dead.
 func (w *world) sleeps() (steps []step) {
 	for _, i := range w.random.Perm(len(w.nodes))[:2] {
 		n := w.nodes[i]

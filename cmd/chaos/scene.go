@@ -21,7 +21,8 @@ type scene struct {
 	skipped  string   // guarded by mu; why the try could not run here; "" if it ran
 }
 
-// play runs body, and then the clean-ups in reverse order. It returns after all of them, even if body ends early with Fatal.
+// play runs body, and then the clean-ups in reverse order. It returns after all clean-ups, even if body ends early with
+// Fatal.
 func (s *scene) play(body func()) {
 	finish := func(f func()) {
 		done := make(chan struct{})

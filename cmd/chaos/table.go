@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// tally is a row of the table: the results of all tries of a row.
+// tally sums the results of all tries of a row.
 type tally struct {
 	row                           *row
 	tries, skipped, sends, pieces int
@@ -17,7 +17,7 @@ type tally struct {
 	reason                        string // of the newest skip
 }
 
-// tallies sums results, in the order of rows.
+// tallies has a tally for each row, in the order of the table.
 type tallies []*tally
 
 func newTallies(rows []*row) (all tallies) {

@@ -37,8 +37,8 @@ type world struct {
 	watching context.Context
 
 	mu   sync.Mutex
-	live map[string]int       // guarded by mu; by session: the replies whose end a watcher has not got
-	told map[string]time.Time // guarded by mu; by session: when its watcher heard of its expiry; zero if it did not
+	live map[string]int       // guarded by mu; by session: the number of replies that have not ended for its watcher
+	told map[string]time.Time // guarded by mu; by session: the time at which its watcher was told of the expiry; zero if it was not
 }
 
 // worst has the worst figures of a try.
@@ -63,7 +63,7 @@ func newWorld(s *scene, r *row, c conditions, seed uint64, say func(format strin
 	return w
 }
 
-// random returns the source of the schedule of a seed.
+// random returns the random source that decides the schedule of a seed.
 func random(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 14)) }
 
 // scaled returns n at the scale of the try, but at least least.
@@ -171,7 +171,7 @@ func (w *world) watch(session string) {
 			if err != nil || e.Type == wsclient.Deleted || e.Type == wsclient.Expired {
 				break
 			}
-			if e.Type == wsclient.Cleared { // the store has lost writes: what follows may begin anywhere
+			if e.Type == wsclient.Cleared { // the store has lost writes, so later pieces may begin at any offset
 				for id := range views {
 					w.record.view(*views[id])
 				}
@@ -212,14 +212,14 @@ func (w *world) setLive(session string, n int) {
 	w.live[session] = n
 }
 
-// tell records when the watcher of a session heard of its expiry.
+// tell records the time at which the watcher of a session was told of the expiry; zero means not yet.
 func (w *world) tell(session string, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.told[session] = at
 }
 
-// waiting returns the number of replies whose end a watcher waits for.
+// waiting returns the number of replies that have not ended for their watchers.
 func (w *world) waiting() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -229,7 +229,7 @@ func (w *world) waiting() (n int) {
 	return n
 }
 
-// socketClient returns a client of the Go package through the gate. It is closed with the scene.
+// socketClient returns a client of the Go package through the gate. The client is closed when the scene ends.
 func (w *world) socketClient() *wsclient.Client {
 	c := wsclient.New(wsclient.Options{BaseURL: "http://" + w.gate.addr + "/v1", Key: adminKey})
 	w.Cleanup(c.Close)
@@ -244,7 +244,7 @@ func (w *world) lie(random *rand.Rand) string {
 	return " then " + w.row.lies[random.IntN(len(w.row.lies))]
 }
 
-// eventually waits until condition returns true. It returns how long that took, and false after the timeout.
+// eventually waits until condition returns true. took is the time that it has waited. ok is false after the timeout.
 func eventually(timeout time.Duration, condition func() bool) (took time.Duration, ok bool) {
 	begun := time.Now()
 	for !condition() {
@@ -268,5 +268,5 @@ func files(dir string) (all []string) {
 	return all
 }
 
-// storeFile is the file of the embedded store. The store may have further files whose names begin with this name.
+// storeFile is the file of the embedded store. The names of the store's other files begin with this name.
 const storeFile = "parley.db"

@@ -35,8 +35,8 @@
 //  4. Sockets stay flushTimeout (2 s) longer, so that viewers see how the replies ended.
 //  5. The listener closes, and the server has flushTimeout to write pending responses. Then the key cache and the store close.
 //
-// If the store does not respond, turns give up their endings 2 s after --drain-timeout. The process ends at the latest drainMargin
-// (10 s) after --drain-timeout, with exit code 1 if a step is not complete.
+// If the store does not respond, turns give up their endings 2 s after --drain-timeout. The process ends at the latest
+// drainMargin (10 s) after --drain-timeout, with exit code 1 if a step is not complete.
 //
 // A second signal ends the process at once, like a crash. The store stays consistent, and the next start, or another node, ends
 // the live replies as interrupted.

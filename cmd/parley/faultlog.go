@@ -14,15 +14,16 @@ import (
 // requests and background jobs fail with it, and thousands of equal lines a second could fill the disk.
 const faultLogInterval = time.Minute
 
-// faultLog is a handler of log records. It passes on one warning or error about a fault of the store (conversation.StoreFault)
-// in each faultLogInterval, and one lower record after it, which tells that the fault has ended. It leaves out other records
-// about the fault, and adds their number to the next one as "omitted". It passes on records that are not about a fault.
+// faultLog is a handler of log records. It passes on one warning or error about a fault of the store
+// (conversation.StoreFault) in each faultLogInterval, and one record of a lower level after that, which says that the
+// fault has ended. It leaves out other records about the fault, and adds their number to the next record as "omitted".
+// It passes on records that are not about a fault.
 type faultLog struct {
 	slog.Handler
 	lines *faultLines
 }
 
-// faultLines is what a faultLog and the handlers that derive from it have logged.
+// faultLines records what a faultLog and the handlers that derive from it have logged.
 type faultLines struct {
 	mu     sync.Mutex
 	faults map[string]*faultLine // guarded by mu; by the name of the fault
@@ -30,7 +31,7 @@ type faultLines struct {
 
 type faultLine struct {
 	last    time.Time // time of the last warning or error
-	open    bool      // no lower record has followed it
+	open    bool      // no record of a lower level has followed the last warning or error
 	omitted int       // number of records that were left out since the last record
 }
 

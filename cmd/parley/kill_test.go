@@ -46,10 +46,28 @@ func (k *loadClient) sendUntilGone(p *process) {
 	}
 }
 
-// check compares the session with the responses that the client received before a crash. killed is the time of the crash.
-// interrupted is the number of replies that the crash interrupted. lost is the greatest age, at the time of the crash, of a word
-// that is missing in one of these replies.
-func (k *loadClient) check(t *testing.T, p *process, m *wordsModel, killed time.Time) (interrupted int, lost time.Duration) {
+// losses counts what crashes have cost.
+type losses struct {
+	replies        int           // number of replies that a crash interrupted
+	words, missing int           // number of words of these replies that the model had written, and of those that are not stored
+	oldest         time.Duration // the greatest age of a missing word at the time of its crash
+}
+
+// add adds an interrupted reply of which had words are stored. asked is the message that it replies to. killed is the time of
+// the crash.
+func (l *losses) add(m *wordsModel, asked string, had int, killed time.Time) {
+	written := m.writtenBefore(asked, killed)
+	l.replies++
+	l.words += written
+	l.missing += max(0, written-had)
+	for m.writtenBefore(asked, killed.Add(-l.oldest)) > had {
+		l.oldest += 5 * time.Millisecond
+	}
+}
+
+// check compares the session with the responses that the client received before a crash. killed is the time of the crash. check
+// adds the replies that the crash interrupted to lost.
+func (k *loadClient) check(t *testing.T, p *process, m *wordsModel, killed time.Time, lost *losses) {
 	session := p.must("GET", "/v1/sessions/"+k.session, nil)
 	messages := k.history(p)
 	if n := int(session["messageCount"].(float64)); n != len(messages) {
@@ -80,9 +98,7 @@ func (k *loadClient) check(t *testing.T, p *process, m *wordsModel, killed time.
 				t.Errorf("an interrupted reply is not a prefix of the model's text: %q", content)
 			}
 			if !k.checked[id] { // interrupted by this crash, not by an earlier one
-				interrupted++
-				for had := strings.Count(content, " "); m.writtenBefore(asked, killed.Add(-lost)) > had; lost += 5 * time.Millisecond {
-				}
+				lost.add(m, asked, strings.Count(content, " "), killed)
 			}
 		default:
 			t.Errorf("after the crash, a reply has the status %v", message["status"])
@@ -105,7 +121,6 @@ func (k *loadClient) check(t *testing.T, p *process, m *wordsModel, killed time.
 	if total := session["tokenUsage"].(map[string]any)["total"].(float64); total < sum {
 		t.Errorf("tokenUsage.total is %v, less than the %v of all replies", total, sum)
 	}
-	return interrupted, lost
 }
 
 // history returns all messages of the session, oldest first.
@@ -139,8 +154,8 @@ func TestKill_AnyMoment_KeepsAcknowledgedMessages(t *testing.T) {
 			replies: map[string]string{}, messages: map[string]string{}, checked: map[string]bool{},
 		}
 	}
-	answered, interrupted := 0, 0
-	var lost time.Duration
+	answered := 0
+	var lost losses
 	for range rounds {
 		var sending sync.WaitGroup
 		for _, k := range crowd {
@@ -152,19 +167,20 @@ func TestKill_AnyMoment_KeepsAcknowledgedMessages(t *testing.T) {
 		sending.Wait()
 		p = serveIn(t, dir, model.env()...)
 		for _, k := range crowd {
-			n, late := k.check(t, p, model, killed)
-			interrupted += n
-			lost = max(lost, late)
+			k.check(t, p, model, killed, &lost)
 		}
 	}
 	for _, k := range crowd {
 		answered += len(k.replies)
 	}
-	t.Logf("%d crashes: %d whole replies received, %d replies interrupted; lost words were at most %v old", rounds, answered, interrupted, lost)
-	if lost > time.Second { // the guides promise 50 ms and the time of a write; the rest is for a busy machine
-		t.Errorf("a crash lost words that were %v old", lost)
+	t.Logf("%d crashes: %d whole replies received, %d replies interrupted; %d of their %d words lost, the oldest %v old",
+		rounds, answered, lost.replies, lost.missing, lost.words, lost.oldest)
+	// The guides promise all words but those of the last 50 ms and of the time of a write. A reply has run for 750 ms on average,
+	// so these are a tenth. The rest is for a busy machine.
+	if lost.missing > lost.words/2 {
+		t.Errorf("the crashes lost %d of %d words", lost.missing, lost.words)
 	}
-	if interrupted < rounds || answered < rounds {
+	if lost.replies < rounds || answered < rounds {
 		t.Error("too little load for this test to prove anything")
 	}
 }

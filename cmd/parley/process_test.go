@@ -245,8 +245,8 @@ func (p *process) request(method, path string, body any, headers ...string) (int
 
 var client = &http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// must makes a request and returns the body. It fails the test unless the status is 200. Like a client, it repeats a request after
-// a 503, which the server returns if the machine is so busy that the store misses its deadline.
+// must makes a request and returns the body. It fails the test unless the status is 200. Like a client, it repeats a
+// request after a 503, which the server returns if the machine is so busy that the store misses its deadline.
 func (p *process) must(method, path string, body any) map[string]any {
 	p.t.Helper()
 	key := rand.Text()

@@ -308,8 +308,8 @@ func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net
 	return nil
 }
 
-// logger returns a logger with the configured format and level. It writes to standard error, and only one line a minute about each
-// fault of the store.
+// logger returns a logger with the configured format and level. It writes to standard error, and only one line a minute
+// about each fault of the store.
 func (c *serve) logger(o output) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.LogLevel)) // the enum of the flag admits only valid levels

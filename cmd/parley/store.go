@@ -64,8 +64,8 @@ func writeReport(out io.Writer, r *embedded.Report) error {
 	}
 	fmt.Fprintf(out, "pages: %d of %d bytes, %d of them free\n", r.Pages, r.PageSize, r.Free)
 	fmt.Fprintf(out, "journal: %d entries\n", r.Journal.Entries)
-	if unread := r.Journal.Bytes - r.Journal.EntryBytes; unread > 0 {
-		fmt.Fprintf(out, "journal: the last %d of %d bytes cannot be read; live replies may lack the end of their text\n", unread, r.Journal.Bytes)
+	if j := r.Journal; j.Unreadable > 0 {
+		fmt.Fprintf(out, "journal: %d of %d bytes cannot be read; live replies may lack the end of their text\n", j.Unreadable, j.Bytes)
 	}
 	for _, d := range r.Damages {
 		fmt.Fprintln(out, "damage:", d.Place())

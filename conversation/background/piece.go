@@ -63,7 +63,7 @@ func (s *Summaries) earlierPiece(ctx context.Context, owner conversation.Owner, 
 	}
 	limit := window.SummaryInputLimit(f.Session.Context.MaxTokens)
 	var whole, p piece // whole has the complete exchanges; p also has the exchange that the loop is reading
-	// The page is also bounded in bytes, so it may end between a message and its reply.
+	// A page is also bounded in bytes, so it may end between a message and the reply to it.
 	torn := page.More && page.Messages[len(page.Messages)-1].Role != conversation.Assistant
 	for i := range page.Messages {
 		m := prompt.MessageOf(&page.Messages[i])

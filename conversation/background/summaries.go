@@ -47,7 +47,7 @@ type SummaryOptions struct {
 	Store    Store
 	Model    stream.Model
 	Timeouts stream.Timeouts
-	MaxBytes int                   // the maximum of window.ReplyBytes
+	MaxBytes int                   // the argument maxBytes of window.ReplyBytes
 	Count    func(text string) int // returns the number of tokens of a text
 	Viewers  Viewers
 	Log      *slog.Logger

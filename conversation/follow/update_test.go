@@ -13,7 +13,7 @@ import (
 	"parley/stream"
 )
 
-func TestDecide_StateAndActions(t *testing.T) {
+func TestDecide_EachUpdate_ExpectedStateAndActions(t *testing.T) {
 	turn := conversation.TurnKey{SessionID: "s", ReplyID: "m6", Fence: 3}
 	live := func(reply string, fence int64) conversation.Session {
 		return conversation.Session{Head: reply, LiveReply: reply, Fence: fence}

@@ -305,8 +305,8 @@ func TestFit_AnySession_ReportExactAndPromptFits(t *testing.T) {
 	})
 }
 
-// In TestHistoryOnly_PriorityFromIndex, the messages of the history have no metadata, like those that a store returns.
-func TestHistoryOnly_PriorityFromIndex(t *testing.T) {
+// The messages of the history have no metadata, like those that a store returns.
+func TestHistoryOnly_NoMetadata_PriorityFromIndex(t *testing.T) {
 	s := newSession(100, conversation.Priority)
 	for _, metadata := range []string{`{"priority":9}`, `{"priority":"high"}`, ""} {
 		s.add(conversation.User, ofTokens(20), metadata)

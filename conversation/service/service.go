@@ -148,8 +148,8 @@ func (s *Service) removeExpired(ctx context.Context) {
 	}
 }
 
-// awaitTime waits until the wall clock shows the time at, but not longer than longest, by a timer or by the wall clock. If at is 0, it
-// waits for longest. It returns false if ctx is done first.
+// awaitTime waits until the wall clock shows the time at. It returns earlier when longest has passed, by a timer or by
+// the wall clock. If at is 0, awaitTime waits for longest. It returns false if ctx is done first.
 func (s *Service) awaitTime(ctx context.Context, at conversation.Time, longest time.Duration) bool {
 	if latest := conversation.TimeOf(s.Now()).Add(longest); at == 0 || at > latest {
 		at = latest

@@ -245,8 +245,8 @@ func TestPreview_LiveReply_JournalledTextCounts(t *testing.T) {
 	})
 }
 
-// TestPreview_LiveReplyFillsWindow_PriorityCounts has a history that fits the window until the live reply has its text. The window
-// of 200 tokens has 147 for messages.
+// TestPreview_LiveReplyFillsWindow_PriorityCounts has a history that fits the window until the live reply has its text.
+// The window of 200 tokens has 147 for messages.
 func TestPreview_LiveReplyFillsWindow_PriorityCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model := conversationtest.NewDirected()
@@ -278,8 +278,8 @@ func TestPreview_LiveReplyFillsWindow_PriorityCounts(t *testing.T) {
 	})
 }
 
-// TestPreview_ManyBytes_OlderMessagesDropped has 9 MiB of metadata in a window that holds all messages. The history of the context
-// then lacks the oldest exchange.
+// TestPreview_ManyBytes_OlderMessagesDropped has 9 MiB of metadata in a window that holds all messages. The history of
+// the context then lacks the oldest exchange.
 func TestPreview_ManyBytes_OlderMessagesDropped(t *testing.T) {
 	for policy, compression := range map[conversation.RetentionPolicy]bool{conversation.FIFO: false, conversation.Priority: true, conversation.Semantic: false} {
 		n := conversationtest.Start(t, conversationtest.Echo)
@@ -372,12 +372,12 @@ func TestExpiry_RemovalFails_Retried(t *testing.T) {
 	})
 }
 
-// clocked is a store whose clock is ahead of time.Now by a duration.
+// clocked is a store with a clock that is ahead of time.Now by the duration ahead.
 type clocked struct {
 	conversation.Store
 	ahead *atomic.Int64
-	calls atomic.Int64 // of RemoveExpired
-	id    atomic.Value // string; the only session
+	calls atomic.Int64 // calls of RemoveExpired
+	id    atomic.Value // a string: the id of the only session
 }
 
 func (s *clocked) RemoveExpired(ctx context.Context) ([]conversation.OwnedSession, conversation.Time, error) {
@@ -394,8 +394,8 @@ func (s *clocked) RemoveExpired(ctx context.Context) ([]conversation.OwnedSessio
 	return []conversation.OwnedSession{{Owner: owner, Session: session}}, 0, err
 }
 
-// The clock of the machine is set to a time after the expiry, or the machine was suspended for as long.
-// The jump comes before or after a call of RemoveExpired has returned the expiry time of the session.
+// The clock of the machine jumps to a time after the expiry: it was set, or the machine was suspended. In one case, the
+// clock jumps before a call of RemoveExpired has returned the expiry time of the session, in the other case afterwards.
 func TestExpiry_ClockJumpsAhead_ViewerToldWithin1s(t *testing.T) {
 	for _, age := range []time.Duration{10 * time.Second, 90 * time.Second} {
 		t.Run(age.String(), func(t *testing.T) { jumpClock(t, age) })

@@ -22,9 +22,9 @@ func prose(n int) string {
 	return b.String()
 }
 
-// The library counts a text of two and a half parts at once. The counter must return the same number for prose, and at most two
-// tokens more for each part of a text without spaces.
-func TestCount_TextOfSeveralParts_AsTheWholeText(t *testing.T) {
+// The library counts each text whole. For prose, the counter must return the same number. For a text without spaces, it
+// may return up to 4 tokens more.
+func TestCount_TextOfSeveralParts_AboutSameAsWhole(t *testing.T) {
 	t.Parallel()
 	c := For("gpt-4o")
 	for name, test := range map[string]struct {
@@ -47,8 +47,8 @@ func TestCount_TextOfSeveralParts_AsTheWholeText(t *testing.T) {
 	}
 }
 
-// TestCount_LongText_BoundedMemory counts texts of 2 MiB. If the library got the long word at once, it would take over 54 MiB. In
-// parts, most of the growth is garbage, which does not depend on the length of the text.
+// TestCount_LongText_BoundedMemory counts texts of 2 MiB. If the library got the long word at once, it would take over
+// 54 MiB. In parts, the growth is mostly garbage, and its size does not depend on the length of the text.
 func TestCount_LongText_BoundedMemory(t *testing.T) {
 	c := For("gpt-4o")
 	c.Warm()
@@ -59,7 +59,7 @@ func TestCount_LongText_BoundedMemory(t *testing.T) {
 	}
 }
 
-// heapGrowth returns the growth of the memory that the heap has taken from the system while run ran.
+// heapGrowth returns the number of bytes that the heap takes from the system while run runs.
 func heapGrowth(run func()) int {
 	var before, after runtime.MemStats
 	runtime.GC()

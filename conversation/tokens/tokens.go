@@ -51,9 +51,9 @@ func (c *Counter) Count(text string) (n int) {
 	return n
 }
 
-// endOfPart returns the end of the first part of a text that is larger than partSize. In its last KiB, a part ends between
-// a letter and a space before another letter, if possible: no token goes over such a place. Otherwise it ends after a
-// character.
+// endOfPart returns the end of the first part of a text that is larger than partSize. If possible, the part ends in the
+// last KiB of its maximum size, between a letter and a space that another letter follows: no token spans such a place.
+// Otherwise, the part ends after a whole character.
 func endOfPart(text string) int {
 	letter := func(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
 	for end := partSize - 1; end > partSize-1024; end-- {

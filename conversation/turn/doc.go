@@ -33,13 +33,14 @@
 //     [Turns.Send] waits.
 //   - Nothing of a turn is shown before its sender calls [Sent.Start]. So a socket can acknowledge the send first.
 //   - A queued send gives up after 30 s, when its caller leaves, in a drain, and when the store has failed for 2 s to
-//     store the ending before it. A turn that has begun continues without its caller.
-//   - A send takes a slot before work is done for it (TakeSlot). The slot is free again when the send and its turn are over.
+//     store the ending of the reply before it. A turn that has begun continues without its caller.
+//   - A send takes a slot before the node does any work for it (TakeSlot). The slot is free again when the send and its
+//     turn are over.
 //   - No viewer or caller sees an ending before it is stored. The node sends the ending to the store until the store
 //     accepts or refuses it, or until 2 s after the timeout of a drain. A caller waits 2 s for a store that is silent or
 //     fails, and 30 s for a store that is busy with the calls of other turns.
 //   - If several nodes share the store, at most 32 calls of BeginTurn and EndTurn run at the same time for a group of
-//     owners (see gate). Further calls wait while the store responds.
+//     owners (see gate). Further calls wait as long as the store responds to the running ones.
 //   - A cancel is acknowledged when the request to the model is closed. If that takes over 5 s, the caller gets
 //     ErrCancelPending, and the reply still stops later.
 //   - If the store's response to BeginTurn is lost, the caller gets ErrUnavailable. The node then asks the store

@@ -15,7 +15,7 @@ import (
 	"parley/stream"
 )
 
-// drainTimeout is the drain timeout of the tests.
+// drainTimeout is the timeout that the tests give to a drain.
 const drainTimeout = 5 * time.Second
 
 // drain drains a node with drainTimeout and returns how long the drain took.
@@ -27,8 +27,8 @@ func drain(n *conversationtest.Node) time.Duration {
 	return time.Since(began)
 }
 
-// The store refuses all endings. The drain ends 2 s after its timeout, plus the last pause between two calls of the store.
-func TestDrain_StoreRefusesWrites_EndsAndReplyIsOrphan(t *testing.T) {
+// The store refuses all endings. The drain must give up about 2 s after its timeout.
+func TestDrain_StoreRefusesWrites_EndsAndLeavesOrphan(t *testing.T) {
 	for name, ends := range map[string]bool{"reply ends before the drain": true, "live reply": false} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "parley.db")
@@ -53,7 +53,7 @@ func TestDrain_StoreRefusesWrites_EndsAndReplyIsOrphan(t *testing.T) {
 					synctest.Wait()
 				}
 				if took := drain(n); took < drainTimeout || took > drainTimeout+3*time.Second {
-					t.Errorf("the drain took %v, want its timeout of %v and at most 3 s", took, drainTimeout)
+					t.Errorf("the drain took %v, want its timeout of %v and at most 3 s more", took, drainTimeout)
 				}
 				if r := <-replied; !errors.Is(r.Err, conversation.ErrEndingNotStored) {
 					t.Errorf("the caller got %+v", r)

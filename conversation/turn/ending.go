@@ -9,8 +9,9 @@ import (
 	"parley/conversation"
 )
 
-// endTimeout is the longest wait of a caller for a store that stores no ending. 2 s is enough, because clients retry
-// after a 503. If several nodes share a store whose calls may take longer, that time is the longest wait.
+// endTimeout is the longest wait of a caller for a store that does not store the ending. 2 s is enough, because clients
+// retry after a 503. If several nodes share the store, and the timeout of a call to the store is longer, a caller waits
+// for that timeout.
 const endTimeout = 2 * time.Second
 
 func (o *Options) endTimeout() time.Duration {
@@ -28,20 +29,20 @@ const (
 	stored             // the store has this ending, or an ending that was stored earlier
 	lost               // the store has the session, but not the reply
 	gone               // the store does not have the session
-	abandoned          // a drain has ended before the store has responded
+	abandoned          // a drain gave up before the store accepted or refused the ending
 )
 
 // ending is the part of a Turn that callers watch while the ending is offered to the store.
 type ending struct {
 	since  time.Time     // set before began is closed
 	began  chan struct{} // closed when the ending is first offered
-	failed atomic.Bool   // the store has failed, and was not only busy
+	failed atomic.Bool   // set when a call of EndTurn has failed for another reason than a busy store
 }
 
 // end offers the ending to the store until the store accepts or refuses it, and sets decision and final.
 //
-// It retries until the timeout of a drain is over. Then it gives up, and the reply is an orphan: another node, or the
-// next process on an embedded store, ends the reply as interrupted.
+// It retries until a drain gives up, 2 s after the drain's timeout. Then end gives up too, and the reply is an orphan:
+// another node, or the next process on an embedded store, ends the reply as interrupted.
 func (t *Turn) end(offered conversation.Message, timing conversation.Timing) {
 	key, log := t.begun.Key, t.turns.options.Log
 	t.turns.journal.Remove(key) // before EndTurn, so that no late batch brings the text back after the store has deleted it
@@ -76,8 +77,8 @@ func (t *Turn) end(offered conversation.Message, timing conversation.Timing) {
 	}
 }
 
-// wakeQueued ends the queued sends of the session when the ending is late: at endTimeout, and at each later attempt. late
-// is the timer that the first call has returned; nil at the first call.
+// wakeQueued ends the queued sends of the session if the ending is still not stored after endTimeout, and again at each
+// later failed attempt. late is nil at the first call; later, it is the timer that the call before has returned.
 func (t *Turn) wakeQueued(late *time.Timer) *time.Timer {
 	wake := func() {
 		if !t.Over() {
@@ -94,8 +95,8 @@ func (t *Turn) wakeQueued(late *time.Timer) *time.Timer {
 	return late
 }
 
-// offer calls EndTurn once. The call ends early when a drain gives up. If the drain gave up before the call, the store
-// still has endTimeout: the model may have taken long to stop, and the store may work.
+// offer calls EndTurn once. The call ends early when a drain gives up. If the drain gave up before the call, the call
+// still has endTimeout, because perhaps only the model was slow, and the store works.
 func (t *Turn) offer(key conversation.TurnKey, offered conversation.Message, timing conversation.Timing) (decided conversation.Message, err error) {
 	ctx := t.turns.storing
 	if ctx.Err() != nil {
@@ -118,8 +119,8 @@ func (t *Turns) pause(wait time.Duration) {
 	}
 }
 
-// patience returns for how much longer a caller should wait for the ending; 0 or less if the caller should get an error.
-// The ending must have begun.
+// patience returns how much longer a caller should wait for the ending; 0 or less if the caller should get an error.
+// t.ending.began must be closed.
 //
 // A busy store is not a failed store. So if the store has not failed for this ending, and responds to other calls, the
 // caller waits up to queueTimeout.
@@ -146,7 +147,7 @@ func (t *Turn) result() (conversation.Message, error) {
 
 // wait implements Sent.Wait for a turn of this node.
 func (t *Turn) wait(ctx context.Context) (conversation.Message, error) {
-	if t.Over() { // checked first: even if ctx has ended too, the stored ending counts
+	if t.Over() { // checked first, so that a stored ending counts even if ctx has ended too
 		return t.result()
 	}
 	select {
@@ -165,7 +166,7 @@ func (t *Turn) wait(ctx context.Context) (conversation.Message, error) {
 			return conversation.Message{}, ctx.Err()
 		}
 	}
-	if t.Over() { // in the last moment
+	if t.Over() { // the ending was stored in the last moment
 		return t.result()
 	}
 	return conversation.Message{}, conversation.ErrEndingNotStored

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// maxCalls is the number of calls of BeginTurn and EndTurn that run at the same time for a group of owners, if several nodes
-	// share the store. A call takes less than a millisecond of such a store, so more calls would only wait inside the client of the
-	// store, whose timeout then ends them although the store works. The embedded store has no such timeout, and commits all waiting
-	// calls together.
+	// maxCalls is the number of calls of BeginTurn and EndTurn that run at the same time for a group of owners, if
+	// several nodes share the store. Such a store handles a call in less than a millisecond. More calls would only wait
+	// inside the store's client, and the client's timeout would end them although the store works. The embedded store
+	// has no such timeout, and commits all waiting calls together.
 	maxCalls = 32
-	// gateGroups is the number of groups of owners. If one server of a Cluster fails, the calls for its owners occupy their gates
-	// until their timeouts. Owners of other groups are not affected.
+	// gateGroups is the number of groups of owners. If one server of a Cluster fails, calls for the owners on that
+	// server occupy the gates of their groups until the calls time out. Owners in other groups are not affected.
 	gateGroups = 64
 )
 
@@ -28,7 +28,7 @@ type gates struct {
 	groups [gateGroups]gate // static
 }
 
-// newGates returns gates. If limited is not set, any number of calls may run at the same time.
+// newGates returns a gate for each group of owners. If limited is false, any number of calls may run at the same time.
 func newGates(limited bool) *gates {
 	g := &gates{seed: maphash.MakeSeed()}
 	for i := range g.groups {
@@ -44,23 +44,24 @@ func (g *gates) of(owner conversation.Owner) *gate {
 	return &g.groups[maphash.Comparable(g.seed, owner)%gateGroups]
 }
 
-// gate bounds the calls of the store that run at the same time, and notes whether the store responds. The methods may be called
-// from any goroutine.
+// gate bounds the number of calls of the store that run at the same time, and records when the store responded. The
+// methods may be called from any goroutine.
 type gate struct {
 	// static
 	created time.Time
 	calls   chan struct{} // holds a value for each running call; nil for any number of calls
 
-	// The times from created until the last call that the store responded to, and until the last call that it did not, in
-	// nanoseconds.
+	// responded is the time of the last call to which the store responded. failed is the time of the last call that
+	// failed with ErrUnavailable. Both are in nanoseconds since created.
 	responded, failed atomic.Int64
 }
 
-// errNotCalled wraps ErrStoreBusy: the store has not been called.
+// errNotCalled wraps ErrStoreBusy: the gate has refused the call, so the store was not called.
 var errNotCalled = fmt.Errorf("%w: the store was not called", conversation.ErrStoreBusy)
 
-// call runs a call of the store when fewer than maxCalls run, and returns the error of the call. While the store responds to other
-// calls, call waits up to queueTimeout. It returns errNotCalled if the store does not respond for the timeout.
+// call runs do, a call of the store, when fewer than maxCalls calls run. It returns the error of do. While the store
+// responds to other calls, call waits up to queueTimeout. If the store responds to no call for the timeout, call
+// returns errNotCalled.
 func (g *gate) call(ctx context.Context, timeout time.Duration, do func() error) (err error) {
 	if g.calls != nil {
 		if err := g.enter(ctx, timeout); err != nil {
@@ -72,8 +73,9 @@ func (g *gate) call(ctx context.Context, timeout time.Duration, do func() error)
 	return do()
 }
 
-// enter waits until fewer than maxCalls calls run. It also returns errNotCalled if a call has failed meanwhile, and the store is
-// silent. The next call would fail too, and its caller would wait for the timeout of the store a second time.
+// enter waits until fewer than maxCalls calls run. It returns errNotCalled if the store responds to no call for the
+// timeout, or if a call has failed during the wait and the store was silent for half the timeout. The next call would
+// fail too, and its caller would wait for a second timeout.
 func (g *gate) enter(ctx context.Context, timeout time.Duration) error {
 	select {
 	case g.calls <- struct{}{}:
@@ -97,7 +99,8 @@ func (g *gate) enter(ctx context.Context, timeout time.Duration) error {
 	return errNotCalled
 }
 
-// note notes whether the store has responded to a call that returned err. A caller that left tells nothing about the store.
+// note records whether the store responded to a call that returned err. If the caller left, err says nothing about the
+// store.
 func (g *gate) note(err error) {
 	now := int64(time.Since(g.created))
 	switch {
@@ -108,15 +111,15 @@ func (g *gate) note(err error) {
 	}
 }
 
-// patience returns for how much longer somebody who waits since a time should wait; 0 or less for no longer. While the store
-// responds to calls, the wait may take queueTimeout: after thousands of sends at once, a store needs many seconds. Otherwise, it may
-// take the timeout.
+// patience returns how much longer a caller that waits since the time since should wait; 0 or less means no longer.
+// While the store responds to calls, the whole wait may take queueTimeout, because thousands of sends at once keep a
+// store busy for many seconds. Otherwise, the whole wait may take timeout.
 func (g *gate) patience(since time.Time, timeout time.Duration) time.Duration {
 	waited := time.Since(since)
 	return min(timeout-min(waited, g.silence()), queueTimeout-waited)
 }
 
-// silence returns the time since the store last responded to a call.
+// silence returns the time since the store last responded to a call, or since the gate was created.
 func (g *gate) silence() time.Duration {
 	return time.Since(g.created) - time.Duration(g.responded.Load())
 }

@@ -14,12 +14,12 @@ import (
 	"parley/stream"
 )
 
-// slowStore is a shared store whose BeginTurn takes a time, and then fails if err is set.
+// slowStore is a shared store. Its BeginTurn waits for the time takes. Then it returns err, if err is set.
 type slowStore struct {
 	conversation.Store
 	takes         time.Duration
 	err           error
-	running, most atomic.Int64 // the calls of BeginTurn that run now, and the most that have run at the same time
+	running, most atomic.Int64 // the number of calls of BeginTurn that run now, and the highest number so far
 }
 
 func (s *slowStore) BeginTurn(ctx context.Context, o conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
@@ -34,8 +34,8 @@ func (s *slowStore) BeginTurn(ctx context.Context, o conversation.Owner, turn co
 	return s.Store.BeginTurn(ctx, o, turn)
 }
 
-// sendMany sends a message to each of many new sessions of a node at the same time. It returns the errors of the sends, and the time
-// until the last send has begun or was refused.
+// sendMany sends a message to each of many new sessions of a node at the same time. It returns the errors of the
+// refused sends, and the time until the last turn has begun or the last send was refused.
 func sendMany(n *conversationtest.Node, many int) (refused []error, took time.Duration) {
 	results := make(chan error, many)
 	sessions := make([]string, many)
@@ -62,8 +62,8 @@ var atOnce = conversationtest.ModelFunc(func(_ context.Context, _ stream.Request
 	return stream.Result{FinishReason: "stop"}, nil
 })
 
-// The sends need 3.5 s in the store, which is longer than the timeout of a call. None of them is refused.
-func TestBegin_StoreBusy_SendsWaitOutsideStore(t *testing.T) {
+// The store needs 3.5 s for all sends, which is longer than the timeout of a call. Still, no send may be refused.
+func TestBegin_StoreBusy_AtMost32CallsNoneRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowStore{takes: 500 * time.Millisecond}
 		n := conversationtest.NewCluster(t).Start(atOnce, func(o *service.Options) { store.Store, o.Store = o.Store, store })
@@ -77,7 +77,8 @@ func TestBegin_StoreBusy_SendsWaitOutsideStore(t *testing.T) {
 	})
 }
 
-// The store does not respond. The sends that wait for other calls are refused with the first timeout, not after a second one.
+// The store does not respond. Sends that wait behind the running calls must be refused when those calls time out, not
+// after another timeout.
 func TestBegin_StoreSilent_AllRefusedWithin2s(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowStore{takes: 1800 * time.Millisecond, err: conversation.ErrStoreTimeout}
@@ -91,7 +92,7 @@ func TestBegin_StoreSilent_AllRefusedWithin2s(t *testing.T) {
 			}
 		}
 		if len(refused) != 200 || took > 2*time.Second || busy != 200-32 {
-			t.Errorf("%d of 200 sends were refused within %v, %d of them without a call of the store, want all within 2 s, and 168", len(refused), took, busy)
+			t.Errorf("%d of 200 sends were refused within %v, %d of them without a call of the store; want 200 within 2 s, 168 of them without a call", len(refused), took, busy)
 		}
 	})
 }

@@ -10,8 +10,9 @@ import (
 	"parley/stream"
 )
 
-// TestSend_ModelNeverEnds_CutAtLimitWithUsage runs a model that ignores its limit: a window of 64 tokens has a reply room of 16
-// tokens, which are 4,096 bytes. The model sends no usage, or has sent the usage so far.
+// TestSend_ModelNeverEnds_CutAtLimitWithUsage runs a model that ignores its limit: a window of 64 tokens has a reply
+// room of 16 tokens, which are 4,096 bytes. In one case, the model reports no usage. In the other case, it reports the
+// usage so far.
 func TestSend_ModelNeverEnds_CutAtLimitWithUsage(t *testing.T) {
 	const limit = 4096
 	for name, test := range map[string]struct{ sent, want *conversation.Usage }{

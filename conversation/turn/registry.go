@@ -13,7 +13,7 @@ type registry struct {
 	stopped   error                   // guarded by mu; set by stopAll: add stops later turns with this cause
 }
 
-// queuedSends are queued sends of a session.
+// queuedSends describes the queued sends of one session.
 type queuedSends struct {
 	late  chan struct{} // closed when an ending of the session is late
 	count int
@@ -64,7 +64,7 @@ func (r *registry) watchEndings(sessionID string) (late <-chan struct{}, done fu
 	}
 }
 
-// endingIsLate wakes the queued sends of a session.
+// endingIsLate wakes the queued sends of a session, because the store has not stored an ending in time.
 func (r *registry) endingIsLate(sessionID string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

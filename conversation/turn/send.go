@@ -67,10 +67,10 @@ func (t *Turns) Send(ctx context.Context, slot *Slot, m conversation.NewMessage)
 	return sent, nil
 }
 
-// Begin sends a message of the owner of slot. The channel gets one result. If the session is busy and the send is queued,
-// the result comes later; otherwise, the channel has it when Begin returns. The receiver must call Start on Result.Sent. Before Start,
-// the turn is neither shown nor run. A queued send gives up when ctx ends. The caller may release slot when Begin
-// returns, because a queued send and a turn hold it.
+// Begin sends a message of the owner of slot. The channel gets one result. If the session is busy and the send is
+// queued, the result comes later; otherwise, the channel has it when Begin returns. The receiver must call Start on
+// Result.Sent. Before Start, the turn is neither shown nor run. A queued send gives up when ctx ends. The caller may
+// release slot when Begin returns, because a queued send and a turn hold the slot themselves.
 func (t *Turns) Begin(ctx context.Context, slot *Slot, m conversation.NewMessage) <-chan Result {
 	result := make(chan Result, 1)
 	if !t.enter() {
@@ -162,8 +162,8 @@ func (t *Turns) awaitTurn(ctx context.Context, slot *Slot, turn conversation.New
 }
 
 // awaitGrant waits until the store grants the session to the waiter. If ctx ends or a drain begins first, awaitGrant
-// leaves the queue and returns the cause. So it does if the session's reply has ended, and the store fails to store the
-// ending in time: the session could stay busy for as long as the fault of the store lasts.
+// leaves the queue and returns the cause. It does the same, with ErrEndingNotStored, if the session's reply has ended
+// and the store fails to store the ending in time: the session could stay busy until the fault of the store ends.
 func (t *Turns) awaitGrant(ctx context.Context, owner conversation.Owner, sessionID, waiter string, queued *conversation.Queued) error {
 	late, done := t.live.watchEndings(sessionID)
 	defer done()

@@ -6,14 +6,14 @@ import (
 	"parley/conversation"
 )
 
-// Slot counts one send as in flight on this node: from TakeSlot until its receiver has called Release and the turn of
-// the send, if any, is over. The methods may be called from any goroutine.
+// Slot counts one send as in flight on this node: from TakeSlot until the caller of TakeSlot has called Release, and
+// the turn of the send, if any, is over. The methods may be called from any goroutine.
 type Slot struct {
 	// static
 	slots *slots
 	send  sendKey
 
-	holds int // guarded by slots.mu; the slot is free when nobody holds it
+	holds int // guarded by slots.mu; the number of holders; at 0, the slot is free
 }
 
 // sendKey identifies a send and its repeats with the same Idempotency-Key.
@@ -22,9 +22,9 @@ type sendKey struct {
 	session, key string // key is "" if the send has no Idempotency-Key
 }
 
-// shareOfFree bounds the slots of one owner: an owner with more than shareOfFree times the free slots gets no further
-// slot. So one owner gets at most three quarters of the slots, and two owners get three sevenths each. Free slots always
-// remain for an owner that has none, if the limit is at least 4.
+// shareOfFree bounds the slots of one owner. An owner gets no further slot if it has at least shareOfFree times as many
+// slots as are free. So one owner gets at most three quarters of the slots, and two owners get three sevenths each. If
+// the limit is at least 4, one owner cannot take all slots.
 const shareOfFree = 3
 
 // slots counts the sends in flight on this node.
@@ -34,7 +34,7 @@ type slots struct {
 	mu     sync.Mutex
 	taken  int                        // guarded by mu
 	owners map[conversation.Owner]int // guarded by mu; without owners that have no slot
-	sends  map[sendKey]int            // guarded by mu; slots of the sends that have an Idempotency-Key
+	sends  map[sendKey]int            // guarded by mu; the number of slots of each send that has an Idempotency-Key
 }
 
 func newSlots(limit int) *slots {
@@ -45,7 +45,7 @@ func newSlots(limit int) *slots {
 // none. The receiver of the Slot must call Release. The error is ErrDraining, ErrInflightLimit or ErrInflightShare.
 //
 // A repeat of a send that is in flight is admitted although no slot is free, because it only waits for the same reply.
-// Only one repeat of a send at a time is admitted so. Thus the sends in flight are at most twice the limit.
+// Only one repeat of a send at a time is admitted in this way, so the sends in flight are at most twice the limit.
 func (t *Turns) TakeSlot(owner conversation.Owner, sessionID string, key *string) (*Slot, error) {
 	select {
 	case <-t.draining:
@@ -94,7 +94,7 @@ func (s *Slot) hold() {
 	s.holds++
 }
 
-// Release ends one hold of the slot. The receiver of the Slot calls it once.
+// Release ends one hold of the slot. The caller of TakeSlot must call Release once.
 func (s *Slot) Release() {
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *Slot) Release() {
 	}
 }
 
-// decrement decrements a count of a map without zeros.
+// decrement decrements the count of key, and removes the key when its count is 0.
 func decrement[K comparable](counts map[K]int, key K) {
 	if counts[key]--; counts[key] == 0 {
 		delete(counts, key)

@@ -38,7 +38,7 @@ func TestSlots_GreedyOwners_SlotsLeftForOthers(t *testing.T) {
 	}
 }
 
-func TestSlots_TwoOwnersInTurn_EqualShares(t *testing.T) {
+func TestSlots_TwoOwnersAlternate_EqualShares(t *testing.T) {
 	s := newSlots(700)
 	for range 700 {
 		_, _ = s.take(sendKey{owner: ownerNumber(0)})
@@ -49,13 +49,13 @@ func TestSlots_TwoOwnersInTurn_EqualShares(t *testing.T) {
 	}
 }
 
-func TestSlots_Full_ErrorNamesWhoHasTooMany(t *testing.T) {
+func TestSlots_Refused_ErrorTellsShareFromLimit(t *testing.T) {
 	s := newSlots(4)
 	if _, err := takeAll(s, ownerNumber(0)); !errors.Is(err, conversation.ErrInflightShare) {
 		t.Errorf("an owner with three quarters of the slots got %v", err)
 	}
 	if _, err := takeAll(s, ownerNumber(1)); !errors.Is(err, conversation.ErrInflightLimit) {
-		t.Errorf("an owner without a free slot got %v", err)
+		t.Errorf("without a free slot, an owner got %v", err)
 	}
 	if n, err := takeAllOf(newSlots(0), 10_000); n != 10_000 || err != nil {
 		t.Errorf("without a limit, an owner got %d slots, %v", n, err)
@@ -73,7 +73,7 @@ func takeAllOf(s *slots, n int) (taken int, refused error) {
 	return taken, nil
 }
 
-// A send is released by its caller and by its turn, in any order.
+// The caller and the turn of a send each release the send's slot, in any order.
 func TestSlots_RepeatsOfSendInFlight_OneAdmittedBeyondLimit(t *testing.T) {
 	s := newSlots(1)
 	send := sendKey{owner: ownerNumber(0), session: "session", key: "key"}

@@ -227,7 +227,7 @@ func TestEnding_NotStored_NotShown(t *testing.T) {
 	})
 }
 
-// Two sends wait behind a reply when it ends, and a third comes later. The store does not store the ending.
+// Two sends wait behind a reply when the reply ends, and a third send comes later. The store does not store the ending.
 func TestEnding_NotStored_QueuedSendsFailWithin2s(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		model, store := conversationtest.NewDirected(), &faulty{}
@@ -243,7 +243,7 @@ func TestEnding_NotStored_QueuedSendsFailWithin2s(t *testing.T) {
 			conversationtest.Fails(t, name, (<-reply).Err, conversation.ErrEndingNotStored)
 		}
 		if waited := time.Since(ended); waited > 2*time.Second {
-			t.Errorf("the queued sends failed after %v, want 2 s", waited)
+			t.Errorf("the queued sends failed after %v, want 2 s at most", waited)
 		}
 		sent := time.Now()
 		conversationtest.Fails(t, "the third", n.SendAndWait(t.Context(), conversationtest.Message(session, "third")).Err, conversation.ErrEndingNotStored)

@@ -12,9 +12,9 @@ import (
 	"parley/stream"
 )
 
-// journalTick is the interval at which new text of live replies goes to the store. A crash loses the text of
-// one tick, and of the time that its write takes. Viewers on other nodes get text one tick late. A shorter tick would cost more writes, and viewers would not
-// notice a difference.
+// journalTick is the interval at which new text of live replies goes to the store. A crash loses the text of one tick
+// and of the time of its write. Viewers on other nodes get text one tick late. A shorter tick would cost more writes,
+// and viewers would not notice a difference.
 const journalTick = 50 * time.Millisecond
 
 // Store is the part of conversation.Store that this package uses.
@@ -30,7 +30,7 @@ type Options struct {
 	Nodes      conversation.Nodes // nil if no other node shares the store
 	Model      stream.Model
 	Timeouts   stream.Timeouts
-	MaxBytes   int                   // the maximum of window.ReplyBytes
+	MaxBytes   int                   // the argument maxBytes of window.ReplyBytes
 	Count      func(text string) int // returns the number of tokens of a text
 	Hub        *stream.Hub
 	Follower   *follow.Follower
@@ -50,7 +50,7 @@ type Turns struct {
 	gates    *gates
 	endings  largeEndings
 	draining chan struct{}      // closed when Drain begins
-	storing  context.Context    // of the calls of EndTurn
+	storing  context.Context    // the context of calls of EndTurn
 	abandon  context.CancelFunc // ends storing, so that turns no longer wait for the store
 
 	mu   sync.Mutex     // held by enter and Drain, so that enter adds no work after Drain has begun
@@ -84,7 +84,7 @@ func (t *Turns) enter() bool {
 // Drain refuses new sends, ends queued sends with ErrDraining, and lets live turns end. When ctx ends, Drain interrupts
 // the live turns. It returns when no turn is live. It must be called only once.
 //
-// After ctx has ended, the store has endTimeout to store the endings. Then each turn gives up as soon as its present
+// After ctx has ended, the store has endTimeout to store the endings. Then each turn gives up as soon as its current
 // call of the store returns.
 func (t *Turns) Drain(ctx context.Context) {
 	t.mu.Lock()

@@ -68,7 +68,7 @@ func TestBucket_AddFieldThenAll_SameCounts(t *testing.T) {
 }
 
 // Stores have written these field numbers, so they must not change.
-func TestField_NumbersUnchanged(t *testing.T) {
+func TestField_StoredNumbers_Unchanged(t *testing.T) {
 	b := Bucket{
 		Sessions: 1, SessionTime: 2, UserMessages: 3, AssistantMessages: 4, SystemMessages: 5, PromptTokens: 6,
 		CompletionTokens: 7, Requests: 8, Completed: 9, Cancelled: 10, Failed: 11, Interrupted: 12,

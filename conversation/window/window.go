@@ -15,17 +15,17 @@ const MaxReplyRoom = 4096
 func ReplyRoom(maxTokens int) int { return min(maxTokens/4, MaxReplyRoom) }
 
 const (
-	// tokenBytes is the number of bytes that a text may have for each token of its limit. The longest tokens of OpenAI's
-	// vocabularies, runs of spaces, have 128 bytes. In any language, a token has 2 to 8 bytes on average. So only a model
-	// that ignores its limit exceeds this one, whatever its vocabulary.
+	// tokenBytes is the number of bytes that a text may have for each token of its limit. The longest tokens of
+	// OpenAI's vocabularies, runs of spaces, have 128 bytes. In any language, a token has 2 to 8 bytes on average. So
+	// with any vocabulary, only a model that ignores its limit of tokens exceeds this limit.
 	tokenBytes = 256
 	// DefaultReplyBytes is the default maximum of [ReplyBytes]: the text of a reply with the largest reply room.
 	DefaultReplyBytes = MaxReplyRoom * tokenBytes
 )
 
 // ReplyBytes returns the maximum size in bytes of a text that a model writes with a limit of tokens: 256 bytes for each
-// token, at most maxBytes. If maxBytes exceeds DefaultReplyBytes, a token may have more bytes in proportion, so that the
-// largest reply room still gives maxBytes. 0 means DefaultReplyBytes.
+// token, at most maxBytes. If maxBytes exceeds DefaultReplyBytes, a token may have more bytes in proportion, so that
+// the largest reply room still gives maxBytes. A maxBytes of 0 means DefaultReplyBytes.
 func ReplyBytes(tokens, maxBytes int) int {
 	if maxBytes == 0 {
 		maxBytes = DefaultReplyBytes

@@ -13,7 +13,7 @@ import (
 	"parley/stream"
 )
 
-func TestDescribe_StatusCodeAndFault(t *testing.T) {
+func TestDescribe_EachError_StatusCodeAndFault(t *testing.T) {
 	refused := &auth.LimitError{Decision: limit.Decision{Limit: 60, RetryAfter: 7}}
 	for name, test := range map[string]struct {
 		err    error

@@ -40,7 +40,7 @@ var unavailable = []unavailableRow{
 	{context.Canceled, CallerLeft, false, "The connection was closed on your side before the request was finished. Try again."},
 }
 
-// Texts of several rows.
+// tryAgain and unread are the messages of several rows.
 const (
 	tryAgain = "The service is temporarily unavailable. Try again."
 	unread   = "Your account requests too many large responses at once, or does not read them. Read them, then try again."

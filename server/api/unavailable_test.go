@@ -26,10 +26,10 @@ func TestUnavailable_EachRow_HasCauseOfItsOwn(t *testing.T) {
 	}
 }
 
-// The test reads the code of the whole repository, because any package can return an error that becomes a 503. It fails for three
-// kinds of places: an error that is made of conversation.ErrUnavailable itself, so that its cause would be store_error although no
-// store has failed; an error of package conversation that wraps ErrUnavailable and has no row in the table; and a status 503 outside
-// the table.
+// The test reads the code of the whole repository, because any package can return an error that becomes a 503. It fails
+// for an error that wraps conversation.ErrUnavailable directly, because its cause would be store_error although no
+// store has failed. It also fails for an error of package conversation that wraps ErrUnavailable without a row in the
+// table, and for a status 503 outside the table.
 func TestUnavailable_EachPlaceThatMakes503_HasCause(t *testing.T) {
 	wraps, rows := wrapping(t), rowsOfTable(t)
 	for _, name := range wraps {
@@ -41,7 +41,8 @@ func TestUnavailable_EachPlaceThatMakes503_HasCause(t *testing.T) {
 		t.Errorf("the test found the errors %q and the rows %q, so it reads the code wrongly", wraps, rows)
 	}
 	files := eachFile(t, func(path string, positions *token.FileSet, file *ast.File) {
-		if path == "conversation/errors.go" || path == "server/api/unavailable.go" || strings.HasPrefix(path, "cmd/chaos/") { // a client
+		// These files have the definitions of the errors and rows. cmd/chaos is a client.
+		if path == "conversation/errors.go" || path == "server/api/unavailable.go" || strings.HasPrefix(path, "cmd/chaos/") {
 			return
 		}
 		asked := make(map[ast.Node]bool) // the arguments of errors.Is
@@ -72,8 +73,8 @@ func TestUnavailable_EachPlaceThatMakes503_HasCause(t *testing.T) {
 	}
 }
 
-// knowsStatus holds the files that may contain the status 503, because they only compare a status with it: the metrics, the recording
-// of causes, and the Go client.
+// knowsStatus holds the files that may contain the status 503, because they only compare a status with it: the metrics,
+// the recording of causes, and the Go client.
 var knowsStatus = map[string]bool{
 	"server/metrics.go": true, "server/respond.go": true, "server/socket/reader.go": true, "stream/client/event.go": true,
 }
@@ -81,8 +82,8 @@ var knowsStatus = map[string]bool{
 // root is the folder of the repository.
 var root = filepath.Join("..", "..")
 
-// eachFile calls do with each Go file of the repository that is no test and may make a 503. path is relative to the repository. It
-// returns the number of all Go files that are no tests.
+// eachFile calls do with each Go file of the repository that is no test and may make a 503. path is relative to the
+// repository. It returns the number of all Go files that are no tests.
 func eachFile(t *testing.T, do func(path string, positions *token.FileSet, file *ast.File)) (files int) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

@@ -54,6 +54,7 @@ type connection struct {
 	ws        *websocket.Conn
 	transport *boundedConn // the network connection of ws
 	writer    func()       // c.write; stored here, because each use of c.write as a value allocates
+	unwatch   func()       // ends the watch of the key; set by serve
 	pingTimer *time.Timer
 	frames    *auth.SocketFrames
 	ctx       context.Context // done when the connection has ended; not used for reads and writes
@@ -120,26 +121,29 @@ func (c *connection) start(ws *websocket.Conn, transport *boundedConn) {
 	c.ws, c.transport, c.frames = ws, transport, c.registry.Frames.Open(c.Principal)
 	refused := c.registry.add(c)
 	go func() {
-		defer c.registry.remove(c)
-		defer c.frames.Close()
 		if refused != 0 {
 			c.close(refused)
+			c.end()
 			return
 		}
 		c.serve()
 	}()
 }
 
+// serve greets the client and starts the reader.
 func (c *connection) serve() {
 	c.mu.Lock()
 	c.pingTimer = time.AfterFunc(pingInterval, c.ping)
 	c.mu.Unlock()
 	c.dialect.greet(c)
-	unwatch := c.registry.Revocation.Watch(c.Principal, c.closeRevoked)
-	c.read()
-	unwatch()
-	c.release()
-	_ = c.ws.CloseNow()
+	c.unwatch = c.registry.Revocation.Watch(c.Principal, c.closeRevoked)
+	go c.read()
+}
+
+// end removes the connection from the registry. It is the last call of the connection's goroutine.
+func (c *connection) end() {
+	c.frames.Close()
+	c.registry.remove(c)
 }
 
 // release ends the subscriptions and wakes the goroutines that wait for the connection.

@@ -12,7 +12,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-func TestClose_Codes(t *testing.T) {
+func TestClose_EachCause_SendsItsCode(t *testing.T) {
 	for name, test := range map[string]struct {
 		send func(s *rawSocket) error
 		code int

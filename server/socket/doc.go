@@ -4,10 +4,11 @@
 //
 // # A connection
 //
-// One goroutine of a connection, the reader, exists all the time. A second one, the writer, exists only while there is
-// something to write. So an idle socket costs one goroutine and about 15 KiB. The writer alternates between the outbox
-// (responses to requests) and the subscriptions that are ready, one event each. It flushes the outbox before each event. So
-// `sent` precedes every frame of its turn, and `subscribed` is the first frame of its subscription.
+// One goroutine of a connection, the reader, exists all the time: a new one for each message, so that its stack stays small. A
+// second one, the writer, exists only while there is something to write. So an idle socket costs one goroutine and about 12 KiB.
+// The writer alternates between the outbox (responses to requests) and the subscriptions that are ready, one event each. It
+// flushes the outbox before each event. So `sent` precedes every frame of the turn that the send began, and `subscribed` is the
+// first frame of its subscription.
 //
 // There is no queue of events. A viewer has an offset into a reply's text. When the writer serves the viewer, it sends the
 // text after that offset as one delta. A client that keeps up gets one token per frame; a slow client gets fewer, larger
@@ -33,8 +34,8 @@
 //   - pingInterval, 25 s: below the idle timeouts of proxies. Two pings without a pong close the socket with 4408.
 //   - messageTimeout, 30 s: a message must be complete within this time after it has begun. Otherwise the socket closes with
 //     4408.
-//   - maxMessageBytes, 4 MiB: a message may take at most so many bytes with the headers of its fragments. Otherwise, the connection
-//     is cut.
+//   - maxMessageBytes, 4 MiB: a message may take at most so many bytes with the headers of its fragments. Otherwise,
+//     the connection is cut.
 //   - refusalPause, 0.2 s: after a frame above the limit of frames, the reader does not read for this time.
 //   - closeTimeout, 2 s: the time that a client has to answer a close frame.
 //   - revocationInterval, 0.4 s: the interval of key checks. A socket is closed (4401) within a second after its key was

@@ -78,12 +78,12 @@ func (validKeys) Revalidate(context.Context, auth.Principal) error { return nil 
 // host is a registry behind an HTTP server on a network in memory.
 type host struct {
 	*Registry
-	t       *testing.T
+	t       testing.TB
 	network *transporttest.Listener
 	wrap    func(net.Conn) net.Conn // if it is not nil, changes the server's side of each connection
 }
 
-func newHost(t *testing.T, change func(*Options)) *host {
+func newHost(t testing.TB, change func(*Options)) *host {
 	h := &host{t: t, network: transporttest.Listen()}
 	limits, keys := auth.NewLimits(limit.DefaultTiers()), auth.NewKeys(&windows{}, auth.Options{})
 	options := Options{
@@ -137,7 +137,7 @@ func (h *host) dial() *websocket.Conn {
 // rawSocket is a WebSocket client without a library. It can send invalid frames, and it answers neither pings nor close
 // frames.
 type rawSocket struct {
-	t    *testing.T
+	t    testing.TB
 	conn net.Conn
 	in   *bufio.Reader
 }

@@ -16,7 +16,7 @@ import (
 
 const (
 	// readBuffer and writeBuffer are the sizes of a socket's buffers, in bytes. The buffers of net/http have 4 KiB each, which
-	// would add 6.5 KiB to the 15 KiB of an idle socket. Large frames bypass the buffers.
+	// would add 6.5 KiB to the 12 KiB of an idle socket. Large frames bypass the buffers.
 	readBuffer  = 512
 	writeBuffer = 1 << 10
 	// maxMessageBytes is the maximum number of bytes that a message may take on the connection, with the headers of its

@@ -193,7 +193,11 @@ func (p parleyV1) send(c *connection, r wire.Send) error {
 			p.sendError(c, r.ID, result.Err)
 			return
 		}
-		c.send(wire.Sent{Type: "sent", ReplyTo: r.ID, SessionID: r.SessionID, MessageID: result.Sent.Reply.ID})
+		sent := wire.Sent{Type: "sent", ReplyTo: r.ID, SessionID: r.SessionID, MessageID: result.Sent.Reply.ID}
+		if result.Sent.Replayed {
+			sent.Cursor = wire.Cursor(r.SessionID, result.Sent.Position)
+		}
+		c.send(sent)
 		result.Sent.Start() // not earlier, so that "sent" precedes every frame of the turn on this socket
 	})
 	return nil

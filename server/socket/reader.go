@@ -31,36 +31,49 @@ const maxRequestID = 128
 // retryAfter.
 const refusalPause = 200 * time.Millisecond
 
-// read reads the client's frames until the connection ends. A frame above the limit of frames gets an error, and the reader
-// pauses. An invalid frame gets an error. Ten invalid frames in a row close the connection, because such a client is broken and
-// would send more of them.
+// read reads a message and handles it. Then it starts the next read in a new goroutine, or releases the connection if that has
+// ended. The stack of a goroutine grows while it handles a message, and hardly shrinks. A new goroutine has a small stack, so an
+// idle socket takes 4 KiB less.
 func (c *connection) read() {
-	for {
-		c.awaitOutboxSpace()
-		kind, frame, err := c.readMessage()
-		switch {
-		case err != nil:
-			c.recordClose(causeOf(err))
-			return
-		case kind != websocket.MessageText:
-			c.close(wire.CloseBinary)
-			return
-		case !wire.ValidText(frame):
-			c.close(wire.CloseInvalidUTF8)
-			return
-		}
-		if refused := c.frames.Take(); refused != nil {
-			c.dialect.refuse(c, frame, refused)
-			time.Sleep(refusalPause)
-			continue
-		}
-		if c.dialect.handle(c, frame) {
-			c.invalidFrames = 0
-		} else if c.invalidFrames++; c.invalidFrames >= wire.MaxInvalidFrames {
-			c.close(wire.CloseInvalidFrames)
-			return
-		}
+	if c.readFrame() {
+		go c.read()
+		return
 	}
+	c.unwatch()
+	c.release()
+	_ = c.ws.CloseNow()
+	c.end()
+}
+
+// readFrame reads a message and handles it. It reports whether the connection still works. A frame above the limit of frames gets
+// an error, and the reader pauses. An invalid frame gets an error. Ten invalid frames in a row close the connection, because such
+// a client is broken and would send more of them.
+func (c *connection) readFrame() bool {
+	c.awaitOutboxSpace()
+	kind, frame, err := c.readMessage()
+	switch {
+	case err != nil:
+		c.recordClose(causeOf(err))
+		return false
+	case kind != websocket.MessageText:
+		c.close(wire.CloseBinary)
+		return false
+	case !wire.ValidText(frame):
+		c.close(wire.CloseInvalidUTF8)
+		return false
+	}
+	if refused := c.frames.Take(); refused != nil {
+		c.dialect.refuse(c, frame, refused)
+		time.Sleep(refusalPause)
+		return true
+	}
+	if c.dialect.handle(c, frame) {
+		c.invalidFrames = 0
+	} else if c.invalidFrames++; c.invalidFrames >= wire.MaxInvalidFrames {
+		c.close(wire.CloseInvalidFrames)
+		return false
+	}
+	return true
 }
 
 // pinged counts a WebSocket ping or pong of the client as a frame. Above the limit, the reader pauses. pinged returns true, so

@@ -54,9 +54,11 @@ func (c *connection) startWriterLocked() {
 // writes responses before events, so that `sent` precedes every frame of its turn.
 func (c *connection) write() {
 	defer c.registry.work.Done()
-	for c.flush() {
-		sub, more := c.nextReady()
-		if !more {
+	var served *subscription // got the previous event
+	for {
+		responses, sub, more := c.next(served)
+		served = nil
+		if !more || !c.writeResponses(responses) {
 			return
 		}
 		if sub == nil {
@@ -74,75 +76,85 @@ func (c *connection) write() {
 			c.abort()
 			return
 		}
-		// If there is no event, the viewer calls wake when it has one. If there is an event, the writer must first write the
-		// responses that were queued before the event was published.
-		if ok && (!c.flush() || !c.writeEvent(sub, event)) {
+		if !ok { // the viewer calls wake when it has an event
+			continue
+		}
+		if served, ok = c.writeEvent(sub, event); !ok {
 			return
 		}
 	}
 }
 
-// nextReady removes and returns the first ready subscription; nil if only responses wait. If more is false, nothing is left to
-// write, and the writer must exit.
-func (c *connection) nextReady() (sub *subscription, more bool) {
+// next returns the work of the writer: the responses, or else the first ready subscription. If served is not nil, it becomes the
+// last ready subscription. If more is false, nothing is left to write, and the writer must exit.
+func (c *connection) next(served *subscription) (responses [][]byte, sub *subscription, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if served != nil && !served.closed {
+		c.ready = append(c.ready, served)
+	}
+	if responses = c.takeResponsesLocked(); responses != nil {
+		return responses, nil, true
+	}
 	for len(c.ready) > 0 {
 		sub := c.ready[0]
 		copy(c.ready, c.ready[1:])
 		c.ready = c.ready[:len(c.ready)-1]
 		if !sub.closed {
-			return sub, true
+			return nil, sub, true
 		}
 	}
-	c.writing = len(c.outbox) > 0
-	return nil, c.writing
+	c.writing = false
+	return nil, nil, false
 }
 
-// writeEvent writes an event and moves its subscription to the end of the ready subscriptions. It reports whether the
-// connection still works.
-func (c *connection) writeEvent(sub *subscription, event stream.Event) bool {
+// takeResponsesLocked removes the responses from the outbox and returns them; nil if there are none.
+func (c *connection) takeResponsesLocked() [][]byte {
+	responses := c.outbox
+	if responses != nil {
+		c.outbox = nil
+		c.outboxSpace.Broadcast()
+	}
+	return responses
+}
+
+// writeEvent writes an event of a subscription, after the responses that were queued before the event was published. It returns
+// the subscription if more events may follow. ok reports whether the connection still works.
+func (c *connection) writeEvent(sub *subscription, event stream.Event) (served *subscription, ok bool) {
 	c.mu.Lock()
-	closed := sub.closed
+	responses, closed := c.takeResponsesLocked(), sub.closed
 	c.mu.Unlock()
+	if !c.writeResponses(responses) {
+		return nil, false
+	}
 	if closed {
-		return true
+		return nil, true
 	}
 	last, err := c.dialect.writeEvent(c, sub, event)
-	if err != nil {
+	switch {
+	case err != nil:
 		c.abort()
-		return false
+		return nil, false
+	case !last:
+		return sub, true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case sub.closed:
-	case last:
+	if !sub.closed {
 		c.unsubscribeLocked(sub.key)
-	default:
-		c.ready = append(c.ready, sub)
 	}
-	return true
+	return nil, true
 }
 
-// flush writes the outbox. It reports whether the connection still works.
-func (c *connection) flush() bool {
-	for {
-		c.mu.Lock()
-		frames := c.outbox
-		c.outbox = nil
-		c.outboxSpace.Broadcast()
-		c.mu.Unlock()
-		if len(frames) == 0 {
-			return true
-		}
-		for _, frame := range frames {
-			if c.writeFrame(frame) != nil {
-				c.abort()
-				return false
-			}
+// writeResponses writes responses. It reports whether the connection still works.
+func (c *connection) writeResponses(responses [][]byte) bool {
+	for _, frame := range responses {
+		if c.writeFrame(frame) != nil {
+			c.abort()
+			return false
 		}
 	}
+	return true
 }
 
 // writeEventFrame writes the frame of an event. It writes a frame with a large text in fragments.

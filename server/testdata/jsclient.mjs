@@ -128,6 +128,45 @@ async function loseRequests({ session, proxy, losses }, { url, key }) {
   client.close();
 }
 
-const { conversations, lossTask, ...server } = await read();
-await Promise.all([...conversations.map((c) => converse(c, server)), loseRequests(lossTask, server)]);
+/** Sends each message twice or three times with one idempotency key: after the reply, during the reply, and after a clear. */
+async function repeat(session, { url, key }) {
+  const [client, other] = [1, 2].map(() => new Client({ baseURL: url + "/v1", key }));
+  const send = async (sender, text, onWhole = () => {}) => {
+    const shown = new Collector();
+    for await (const event of sender.send(session, text, { idempotencyKey: encodeURIComponent(text) })) {
+      shown.take(event);
+      if (event.type === "delta" && shown.text === text) await onWhole(event);
+    }
+    return shown.replies;
+  };
+  const over = "日本 🙂 is over";
+  const whole = [{ text: over, status: "completed" }];
+  assert.deepEqual(await send(client, over), whole);
+  assert.deepEqual(await send(client, over), whole, "repeated on the same socket");
+  const watched = new Collector();
+  const watcher = other.watch(session);
+  const watching = (async () => {
+    for await (const event of watcher) watched.take(event);
+  })();
+  assert.deepEqual(await send(other, over), whole, "repeated while another iterator has the session's subscription");
+
+  const live = `${HOLD}日本 🙂 is live`;
+  const cancelled = [{ text: live, status: "cancelled" }];
+  let again;
+  const first = send(client, live, () => void (again = send(other, live, (event) => cancel(other, event, live))));
+  assert.deepEqual([await first, await again], [cancelled, cancelled]);
+
+  await watcher.return();
+  await watching;
+  assert.deepEqual([watched.replies, watched.asked], [cancelled, 1], "the repeats changed what a watch yields");
+  await client.clear(session);
+  await assert.rejects(send(client, over), { code: "message_not_found" });
+  for (const each of [client, other]) each.close();
+}
+
+const { conversations = [], lossTask, repeatSession, ...server } = await read();
+const tasks = conversations.map((c) => converse(c, server));
+if (lossTask) tasks.push(loseRequests(lossTask, server));
+if (repeatSession) tasks.push(repeat(repeatSession, server));
+await Promise.all(tasks);
 process.exit(0); // fetch keeps connections open for a while

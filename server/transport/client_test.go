@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestClient_LastUntrustedAddress(t *testing.T) {
+func TestClient_EachHeader_LastUntrustedAddress(t *testing.T) {
 	c := New(Options{Proxies: proxies(t, "10.0.0.7", "10.1.0.0/16", "fd00::/8", "::ffff:10.3.0.1")})
 	for name, test := range map[string]struct {
 		peer      string

@@ -75,6 +75,58 @@ func TestWrite_ClientReadsOneByteASecond_CutAfterStall(t *testing.T) {
 	})
 }
 
+// deadlines counts the deadlines of writes that are set on a connection.
+type deadlines struct {
+	net.Conn
+	set int
+}
+
+func (d *deadlines) SetWriteDeadline(t time.Time) error {
+	d.set++
+	return d.Conn.SetWriteDeadline(t)
+}
+
+func TestWrite_Often_OneDeadlinePerQuarterOfStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		counted := &deadlines{Conn: server}
+		bounded := New(Options{}).add(counted)
+		read := make(chan struct{})
+		go func() { defer close(read); _, _ = io.Copy(io.Discard, client) }()
+		for range 4 * 60 { // a minute, so 8 quarters of Stall
+			if _, err := bounded.Write([]byte("token")); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(250 * time.Millisecond)
+		}
+		if counted.set != 8 {
+			t.Errorf("%d deadlines were set in 2 * Stall, want 8", counted.set)
+		}
+		_ = bounded.Close()
+		<-read
+	})
+}
+
+// The second write begins with the deadline of the first one, and still has its own Stall.
+func TestWrite_ClientStopsReading_CutStallAfterItsLastWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		defer client.Close()
+		c := New(Options{})
+		bounded := c.add(server)
+		go func() { _, _ = io.ReadFull(client, make([]byte, 5)) }()
+		if _, err := bounded.Write([]byte("token")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(renewAfter - time.Second)
+		began := time.Now()
+		n, err := bounded.Write([]byte("token"))
+		if took := time.Since(began); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) || took != Stall || c.Stalled() != 1 {
+			t.Errorf("the write returned %d, %v after %v; %d connections were cut", n, err, took, c.Stalled())
+		}
+	})
+}
+
 func TestServer_60ClientsReadNothing_ConnectionsCutWithin35s(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		document := strings.Repeat("x", 200_000)

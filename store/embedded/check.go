@@ -9,7 +9,7 @@ import (
 
 // Report is the result of Check.
 type Report struct {
-	Pages, Free int64 // pages of the file, and those of them that are free
+	Pages, Free int64 // the number of pages of the file, and the number of free ones among them
 	PageSize    int
 	Buckets     []BucketReport // in the order of their names, after the bucket "meta"
 	Damages     []*DamageError // at most reportedDamages
@@ -23,17 +23,19 @@ type BucketReport struct {
 	Records, Bytes int64
 }
 
-// JournalReport describes the file with the text of live replies. Bytes beyond Entries cannot be read: the last entry is
-// incomplete, as after a power failure, or the file is damaged.
+// JournalReport describes the file with the text of live replies. If it has unreadable bytes, the last entry is incomplete,
+// as after a power failure, or the file is damaged.
 type JournalReport struct {
-	Entries, EntryBytes, Bytes int64
+	Entries           int64
+	Bytes, Unreadable int64 // size of the file, and the part after the entries that cannot be read
 }
 
 // reportedDamages is the maximum number of damages in a report. More would not help to find the cause.
 const reportedDamages = 100
 
-// Check reads the whole file of a stopped store, and its journal. It changes nothing. Damage is no error but part of the report.
-// If a server has the file open, the error wraps ErrInUse. progress is called from time to time; it may be nil.
+// Check reads the whole file of a stopped store, and its journal. It changes nothing. Damage is part of the report, not
+// an error. If a server has the file open, the error wraps ErrInUse. progress is called from time to time; it may be
+// nil.
 func Check(path string, progress func(pages, all uint64)) (report Report, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -71,8 +73,8 @@ func reportOf(meta metaPage, result checkResult) Report {
 	return report
 }
 
-// contradictions compares the figures of buckets that change together. They reveal records that were lost with a whole page, if
-// bbolt wrote the pages above it afterwards.
+// contradictions compares the numbers of records in buckets that change together. Different numbers mean that the
+// records of a whole page were lost, and that bbolt then wrote the pages above that page.
 func (r checkResult) contradictions() (faults []string) {
 	records := make(map[string]int64)
 	for _, b := range r.buckets {
@@ -105,12 +107,12 @@ func checkJournal(path string) (report JournalReport, err error) {
 	}
 	report.Bytes = int64(len(content))
 	for {
-		entry, rest, ok := cutEntry(content)
+		_, rest, ok := cutEntry(content)
 		if !ok {
+			report.Unreadable = unreadableBytes(content)
 			return report, nil
 		}
 		report.Entries++
-		report.EntryBytes += entryHeader + int64(len(entry))
 		content = rest
 	}
 }

@@ -8,11 +8,11 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Since schema 4, each record ends with a checksum: the CRC-32C of its bucket's name, its key and its value. So a reader notices
-// altered bytes, and also a value that stands under another key or in another bucket. The processor computes a CRC-32C at several
-// gigabytes a second.
+// Since schema 4, each record ends with a checksum: the CRC-32C of its bucket's name, its key and its value. So a
+// reader notices altered bytes, and also a value that was moved to another key or another bucket. The processor
+// computes a CRC-32C at several gigabytes a second.
 
-// These are faults of a DamageError.
+// wrongSum and wrongOrder are values of DamageError.Fault.
 const (
 	wrongSum   = "the checksum of the record is wrong"
 	wrongOrder = "the keys are not in order"
@@ -23,7 +23,7 @@ const sumLength = 4
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// bucketSums has the checksum of each bucket's name, with which the checksums of its records begin.
+// bucketSums has the checksum of each bucket's name. The checksums of the bucket's records continue this checksum.
 var bucketSums = func() map[string]uint32 {
 	sums := make(map[string]uint32)
 	for _, name := range allBuckets() {
@@ -78,8 +78,8 @@ func (b records) unseal(key, record []byte) []byte {
 	return value
 }
 
-// Get returns the value of a key; nil if the bucket lacks the key. In that case, Get verifies the two records between which the
-// key would be. They prove that the key is missing, and not only out of reach because of a damaged key on its way.
+// Get returns the value of a key; nil if the bucket lacks the key. In that case, Get verifies the two records between
+// which the key would be. If both are intact, the key is missing: no damaged key has led the search to a wrong place.
 func (b records) Get(key []byte) []byte {
 	c := b.bolt.Cursor()
 	at, record := c.Seek(key)
@@ -95,11 +95,11 @@ func (b records) Get(key []byte) []byte {
 	return nil
 }
 
-// previous moves a cursor to the record before, after Seek(sought) has found the record at. It panics with a *DamageError unless
-// sought belongs between the two records.
+// previous moves the cursor c to the record before at. at is the key that c.Seek(sought) has found; nil at the end of
+// the bucket. previous panics with a *DamageError unless sought belongs between the two records.
 func (b records) previous(c *bbolt.Cursor, sought, at []byte) (key, record []byte) {
 	if at == nil {
-		if key, record = c.First(); key != nil { // if this transaction has made several pages of the bucket empty, Last never returns
+		if key, record = c.First(); key != nil { // if this transaction has emptied a bucket of several pages, Last never returns
 			key, record = c.Last()
 		}
 	} else if key, record = c.Prev(); key == nil {
@@ -111,8 +111,8 @@ func (b records) previous(c *bbolt.Cursor, sought, at []byte) (key, record []byt
 	return key, record
 }
 
-// beforeEmpty continues after Prev has returned nil. Prev does this at the beginning of the bucket, but also at a page that has
-// become empty in this transaction, because a session was removed.
+// beforeEmpty finds the record before when c.Prev has returned nil. Prev returns nil at the beginning of the bucket,
+// but also at a page that this transaction has emptied by removing a session.
 func (b records) beforeEmpty(c *bbolt.Cursor, sought []byte) (key, record []byte) {
 	if first, _ := b.bolt.Cursor().First(); first == nil || bytes.Compare(first, sought) >= 0 {
 		return nil, nil
@@ -133,7 +133,7 @@ func (b records) ForEach(visit func(key, value []byte) error) error {
 	return b.bolt.ForEach(func(key, record []byte) error { return visit(key, b.unseal(key, record)) })
 }
 
-// put writes a record. The value and its checksum are copied; bbolt does not copy them before the commit.
+// put writes a record. It copies value, because bbolt does not copy a value before the commit.
 func (b records) put(key, value []byte) error {
 	return b.bolt.Put(key, sealed(b.sum, key, append(make([]byte, 0, len(value)+sumLength), value...)))
 }

@@ -29,7 +29,7 @@ const (
 // operation is a write that waits for the committer.
 type operation struct {
 	run func(*writing) error
-	// inMemory means that run changes only queues. Then it takes effect even if the store cannot be written.
+	// inMemory means that run changes only queues. Such an operation takes effect even if the store cannot be written.
 	inMemory bool
 	taken    atomic.Bool // set once: by the committer before it runs the operation, or by a caller that withdraws it
 	err      error       // set before done is closed
@@ -146,8 +146,8 @@ func (s *Store) maxBatch() int {
 	return maxBatch
 }
 
-// runBatch runs operations in one transaction. If the disk has become full, it runs them again in smaller transactions: then only
-// the operations that add data fail. At the end, it releases all callers.
+// runBatch runs operations in one transaction. If the disk has become full, runBatch runs the operations again in
+// smaller transactions, so that only the operations that add data fail. At the end, it releases all callers.
 func (s *Store) runBatch(taken []*operation) {
 	batch := make([]*operation, 0, len(taken))
 	for _, op := range taken {
@@ -179,8 +179,9 @@ func (s *Store) release(batch []*operation) {
 	}
 }
 
-// runWithoutSpoilers runs operations in one transaction. If an operation panics or fails after a write, it leaves the operation
-// out, releases its caller and runs the other operations again. It returns the other operations.
+// runWithoutSpoilers runs operations in one transaction. If an operation panics or fails after a write,
+// runWithoutSpoilers leaves this operation out, releases its caller, and runs the other operations again. It returns
+// the operations that are left.
 func (s *Store) runWithoutSpoilers(batch []*operation) []*operation {
 	for len(batch) > 0 {
 		spoiler := s.attempt(batch)
@@ -359,7 +360,7 @@ func (w *writing) put(bucket string, key, value []byte) error {
 	return w.putFrom(bucket, key, start)
 }
 
-// putFrom writes a record. Its value is the end of the arena, from the index start on.
+// putFrom writes a record. The value is the part of the arena from the index start to its end.
 func (w *writing) putFrom(bucket string, key []byte, start int) error {
 	w.wrote = true
 	b := w.bucket(bucket)

@@ -76,8 +76,8 @@ func (r *reading) context(at ref, session *conversation.Session, tokens int) (c 
 }
 
 // history returns messages, oldest first: the newest ones that fit into the budget (in tokens) and into
-// conversation.HistoryBytes, and the next older message, which does not fit. The messages lack their metadata. count is the number
-// of messages of the session.
+// conversation.HistoryBytes, and the next older message, which does not fit. The messages lack their metadata. count is
+// the number of messages of the session.
 func (r *reading) history(at ref, count, budget int) ([]conversation.Message, error) {
 	var newest []conversation.Message
 	bytes := conversation.HistoryBytes

@@ -17,13 +17,13 @@ type DamageError struct {
 	File   string
 	Page   int64  // the number of the damaged page, or noPage
 	Bucket string // "" if unknown
-	Keys   string // the keys of the damaged or lost records, with account, mode and ids; "" if unknown
+	Keys   string // describes the keys of the damaged or lost records: account, mode and ids; "" if unknown
 	Fault  string // what is wrong
 }
 
 const noPage = -1
 
-// damageIn returns the damage of a bucket whose page is unknown. keys and bucket may be "".
+// damageIn returns a damage in a bucket, on an unknown page. bucket and keys may be "".
 func damageIn(bucket, keys, fault string) *DamageError {
 	return &DamageError{Page: noPage, Bucket: bucket, Keys: keys, Fault: fault}
 }
@@ -36,7 +36,7 @@ func (e *DamageError) Error() string {
 // Unwrap returns conversation.ErrStoreDamaged.
 func (e *DamageError) Unwrap() error { return conversation.ErrStoreDamaged }
 
-// Place describes the damage without the file and the way out.
+// Place describes the damage, without the name of the file and without advice.
 func (e *DamageError) Place() string {
 	var parts []string
 	if e.Page != noPage {
@@ -55,9 +55,9 @@ func (e *DamageError) Place() string {
 	return place + e.Fault
 }
 
-// damageOf returns the damage that a recovered panic reveals; nil if the panic has another cause, such as a bug of this package.
-// It must be called by the deferred function that recovers. These panics reveal damage: a *DamageError, a memory fault beyond
-// the end of the file, and any panic in bbolt.
+// damageOf returns the damage that a recovered panic reveals; nil if the panic has another cause, such as a bug of this
+// package. It must be called by the deferred function that recovers. These panics reveal damage: a *DamageError, a
+// memory fault at an address of firstAddress or more, and any panic in bbolt.
 func damageOf(p any) *DamageError {
 	if d, ok := p.(*DamageError); ok {
 		return d
@@ -81,7 +81,7 @@ func damageOf(p any) *DamageError {
 	}
 }
 
-// firstAddress is the lowest address of a fault that is no nil pointer. The Go runtime uses the same limit.
+// A memory fault below firstAddress comes from a nil pointer. The Go runtime uses the same limit.
 const firstAddress = 4096
 
 // panicText returns the text of a panic without the values that bbolt puts in brackets, because these may contain keys.
@@ -104,7 +104,8 @@ func (s *Store) catch(err *error) {
 	*err = s.damaged(d, p != any(d))
 }
 
-// damaged sets the fault damaged, and returns its error. For an unexpected panic in bbolt, it logs the stack of the first one.
+// damaged sets the fault damaged, and returns the error for callers. unexpected means that bbolt has panicked. damaged
+// logs the stack of the first such panic.
 func (s *Store) damaged(d *DamageError, unexpected bool) error {
 	if d.File == "" {
 		named := *d
@@ -162,7 +163,8 @@ func keyText(bucket string, key []byte) string {
 // idSuffix is the number of characters after the prefix of an id (conversation.ValidID).
 const idSuffix = 16
 
-// rangeText describes the keys from one key up to another. Either may be nil, which means the end of the bucket.
+// rangeText describes the keys from one key up to another. If from is nil, they begin at the beginning of the bucket.
+// If to is nil, they end at its end.
 func rangeText(bucket string, from, to []byte) string {
 	describe := func(key []byte, end string) string {
 		if key == nil {

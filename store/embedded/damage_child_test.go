@@ -61,7 +61,7 @@ func makeDamageTemplate(t *testing.T, path string) {
 	must(t, s.Close())
 }
 
-// damageFile changes the file at path, and says how.
+// damageFile changes the file at path, and returns a description of the change.
 func damageFile(random *rand.Rand, path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -175,7 +175,8 @@ func copyStore(from, to string) {
 	}
 }
 
-// damageOnce damages the store at path and uses it. The target "stopped" is damaged before its start, "running" afterwards.
+// damageOnce damages the store at path and uses it. The target "stopped" means that the damage comes before the start
+// of the store, "running" afterwards.
 func damageOnce(path, target string, random *rand.Rand, want *seen) (w worst) {
 	w = worst{outcome: "unharmed"}
 	damage := func() {

@@ -12,7 +12,7 @@ import (
 	"parley/stream"
 )
 
-// seen is what a reader sees of a store.
+// seen holds the sessions, the histories and the number of API keys that a reader sees in a store.
 type seen struct {
 	sessions  map[string]conversation.Session
 	histories map[string][]conversation.Message
@@ -53,7 +53,7 @@ func (w *worst) failed(what string, err error) bool {
 	return true
 }
 
-// protect runs a request. It notes a panic, as the HTTP server recovers one.
+// protect runs a request. It recovers a panic, like the HTTP server, and notes it.
 func (w *worst) protect(request func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -63,7 +63,8 @@ func (w *worst) protect(request func()) {
 	request()
 }
 
-// look reads everything. Errors and differences to want are noted; want is nil for the first look.
+// look reads the whole store, and notes errors and differences from want. want is nil for the first look, at the
+// undamaged store.
 func look(s *Store, want *seen, w *worst) seen {
 	ctx := context.Background()
 	got := seen{sessions: make(map[string]conversation.Session), histories: make(map[string][]conversation.Message)}

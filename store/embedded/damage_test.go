@@ -23,8 +23,8 @@ const (
 	damageTriesEnv = "PARLEY_STORE_DAMAGE_TRIES"
 )
 
-// The test damages the file of a store in many ways, before its start and while it runs. A child process does this, because a
-// damage could kill the process. Each seed chooses one damage.
+// The test damages the file of a store in many ways, before the store's start and while the store runs. The store is in
+// a child process, because a damage could kill the process. Each seed chooses one damage.
 func TestDamage_AnyPage_RefusedOrUnavailable(t *testing.T) {
 	t.Parallel()
 	tries, _ := strconv.Atoi(cmp.Or(os.Getenv(damageTriesEnv), "24"))
@@ -81,7 +81,7 @@ func damageSome(t *testing.T, path, target string, first, most int, outcomes map
 	return tried
 }
 
-// deathOf returns what the last words of a process say about its death.
+// deathOf returns the cause of a process's death. errs is the error output of the process.
 func deathOf(errs string) string {
 	for _, sign := range []string{"SIGSEGV", "SIGBUS", "stack overflow", "hung", "panic"} {
 		if strings.Contains(errs, sign) {

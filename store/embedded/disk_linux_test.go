@@ -93,7 +93,8 @@ func (d smallDisk) setLimit(size uint64) {
 	d.limit.Store(size)
 }
 
-// allocate fails for blocks above the limit, as on a full disk. The kernel itself allocates them.
+// allocate fails for blocks above the limit, as on a full disk. The kernel would allocate them, although a write there
+// fails.
 func (d smallDisk) allocate(f *os.File, from, n int64) error {
 	if d.limit != nil && uint64(from+n) > d.limit.Load() {
 		return syscall.EFBIG
@@ -194,7 +195,7 @@ func TestDiskFull_DeletionsAndEndsWork_SendsRefused(t *testing.T) {
 		again := growUntilFull(t, s)
 		t.Logf("%d sessions before the disk was full, %d after their deletion", len(sessions), len(again))
 		if len(again) < len(sessions)/2 {
-			t.Errorf("after the deletion of %d sessions there was room for %d only", len(sessions), len(again))
+			t.Errorf("after the deletion of %d sessions there was room for only %d", len(sessions), len(again))
 		}
 		empty()
 		untilPing(t, s, nil)

@@ -45,8 +45,8 @@
 //
 // # Faults
 //
-// health.go lists the faults that a store can have, and has their present causes. While the store has a fault, Ping returns it,
-// and the log has a line when it begins and ends.
+// health.go lists the faults that a store can have, and holds their current causes. While the store has a fault, Ping
+// returns this fault. The log has a line when a fault begins, and another line when it ends.
 //
 //	fault         writes                                     ends
 //	broken        refused                                    when the file is opened again
@@ -79,21 +79,23 @@
 // A disk, a file system or another program may change the file. Then no method returns altered text, and no history is shortened:
 // the method returns a [DamageError], which wraps conversation.ErrStoreDamaged.
 //
-//   - Each record has a checksum of its bucket, key and value (checksum.go). Each read verifies it. If a key is missing, its two
-//     neighbours must prove that.
+//   - Each record has a checksum of its bucket, key and value (checksum.go). Each read verifies it. If a key is
+//     missing, the two records beside its place must be intact.
 //   - The messages of a session are numbered (number.go), so a reader notices that messages are missing.
-//   - Open checks all pages before bbolt sees them (pages.go), and refuses a damaged file. The check takes about 0.5 s of CPU
-//     time for each gigabyte; bbolt's own scan takes 0.35 s. Open also refuses a file if one of its two meta pages is invalid.
-//     bbolt would use the older one and so take back the last transaction, which was perhaps acknowledged. An invalid meta page
-//     is no interrupted commit: its content is within one sector, which disks write as a whole.
+//   - Open checks all pages before bbolt sees them (pages.go), and refuses a damaged file. The check takes about 0.5 s
+//     of CPU time for each gigabyte; bbolt's own scan takes 0.35 s. Open also refuses a file if one of its two meta
+//     pages is invalid. bbolt would use the other one, and so could take back the last transaction, although it was
+//     acknowledged. An interrupted commit does not make a meta page invalid: its content is within one sector, and
+//     disks write a sector as a whole.
 //   - While the store runs, panics of bbolt and faults of the memory map become a DamageError (transaction.go). A read that finds
 //     damage fails, and other reads and writes go on. If a write finds damage, the store refuses all later writes, because bbolt
 //     could copy the damage into intact pages. Ping fails after any damage.
 //   - Check does the same as Open for a stopped store, and reports all damages. Both check the journal, which has checksums of
 //     its own. Open only logs a damaged journal: its text belongs to replies that are interrupted anyway.
 //
-// TestDamage_AnyPage_RefusedOrUnavailable with 300 seeds for each column: a page with random bytes, zeros or the bytes of another
-// page, 1 or 8 bits flipped, or the file truncated. Before, at commit 67a6719:
+// The table has the outcomes of TestDamage_AnyPage_RefusedOrUnavailable with 300 seeds for each column. A seed fills a
+// page with random bytes, zeros or the bytes of another page, flips 1 or 8 bits, or truncates the file. The columns
+// "before" are of commit 67a6719, which had no checks:
 //
 //	                                  stopped store      running store and its next start
 //	                                  before  now        before  now
@@ -106,15 +108,16 @@
 //
 // With the checks, a turn takes 1.06 to 1.1 times the CPU time, and a page of 50 messages 1.13 times.
 //
-// What is left: a lost session or key gets 404 or 401 if the damage is in the pages above it, until the next start refuses the
-// file. bbolt scans all pages after a failed commit, in a goroutine of its own. So the process dies if a commit fails, for
-// example on a full disk, while the file has a damaged page. A damaged page number above other pages could make bbolt search in a
-// circle. The next start then refuses the file.
+// Three weaknesses are left. If the damage is in the pages above a session or an API key, requests for it get 404 or
+// 401 until the next start refuses the file. bbolt scans all pages after a failed commit, in a goroutine of its own. So
+// the process dies if a commit fails, for example on a full disk, while the file has a damaged page. A damaged page
+// number in a branch page could make bbolt search in a circle. The next start then refuses the file.
 //
 // # Why bbolt
 //
-// Pebble was measured as the other choice. It writes 2.5 KB for a turn instead of 57 KB, ends 31,304 instead of 6,576 turns a
-// second with 64 callers, and checksums its blocks. But with cgo, which `go run` uses where gcc is installed, the first
-// compilation would take 181 instead of 126 s of CPU time. The binary would grow by 12.5 MB, and 30 modules would be added.
-// Deleted text would stay in pebble's tables and recycled logs until they are compacted. So bbolt stays, with the checks above.
+// The alternative, Pebble, was measured. Pebble writes 2.5 KB for a turn instead of 57 KB, ends 31,304 instead of 6,576
+// turns a second with 64 callers, and checksums its blocks. But with cgo, which `go run` uses where gcc is installed,
+// the first compilation would take 181 instead of 126 s of CPU time. The binary would grow by 12.5 MB, and 30 modules
+// would be added. Deleted text would stay in pebble's tables and recycled logs until they are compacted. So bbolt
+// stays, with the checks above.
 package embedded

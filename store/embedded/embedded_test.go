@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// longTime is longer than any time that a test sleeps, so that no check of the files runs.
+// longTime is longer than any time that a test sleeps. A store with this watchInterval never checks its files.
 const longTime = 10 * 365 * 24 * time.Hour
 
 // open opens a store and closes it at the end of the test. The store does not sync the file and does not pause between sweeps.

@@ -62,7 +62,7 @@ func (h *health) clear(f fault) {
 		return
 	}
 	h.errs[f] = nil
-	h.log.Info("a fault of the store has ended", "fault", faultErrors[f]) // an error, so that the log knows the fault
+	h.log.Info("a fault of the store has ended", "fault", faultErrors[f]) // the log recognises a fault by its error
 }
 
 // err returns the error of the first fault of the list that the store has; nil for none. Without arguments, the list has all

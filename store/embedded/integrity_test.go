@@ -18,7 +18,7 @@ import (
 	"parley/conversation"
 )
 
-// conversed creates a session with this number of turns.
+// conversed creates a session and runs turns in it. It returns the session and its messages.
 func conversed(t *testing.T, s *Store, turns int) (conversation.Session, []conversation.Message) {
 	t.Helper()
 	session := newSession(t, s)
@@ -32,7 +32,7 @@ func conversed(t *testing.T, s *Store, turns int) (conversation.Session, []conve
 	return page.Session, page.Messages
 }
 
-// tamper changes a bucket without checksums.
+// tamper changes a bucket without updating the checksums.
 func tamper(t *testing.T, s *Store, bucket string, change func(*bbolt.Bucket) error) {
 	t.Helper()
 	must(t, s.write(func(tx *bbolt.Tx) error { return change(tx.Bucket([]byte(bucket))) }))
@@ -117,7 +117,7 @@ func TestMessages_LostRecord_Unavailable(t *testing.T) {
 	}
 }
 
-// overwrite writes zeros over a page of the file, as another program would.
+// overwrite writes zeros over pages of the file, as another program could.
 func overwrite(t *testing.T, path string, pages ...int) {
 	t.Helper()
 	for _, page := range pages {
@@ -125,8 +125,8 @@ func overwrite(t *testing.T, path string, pages ...int) {
 	}
 }
 
-// Without the check of the meta pages, bbolt would panic with its locks held, and the second call would wait for ever. With only
-// the newest meta page damaged, bbolt would go back one transaction.
+// If both meta pages were damaged and begin did not check them, bbolt would panic with its locks held, and the second
+// call would wait for ever. If only the newest meta page were damaged, bbolt would go back one transaction.
 func TestMetaPages_DamagedWhileRunning_Unavailable(t *testing.T) {
 	t.Parallel()
 	for name, both := range map[string]bool{"both": true, "only the newest": false} {
@@ -244,7 +244,8 @@ func downgrade(t *testing.T, path string) {
 	must(t, db.Close())
 }
 
-// Each step adds checksums to a part of the records. After each step, the process may die: the next Open continues.
+// Each step adds checksums to a part of the records. The process may die after any step, so the next Open must continue
+// there.
 func TestUpgrade_Interrupted_NextOpenContinues(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -288,7 +289,7 @@ func TestUpgrade_Interrupted_NextOpenContinues(t *testing.T) {
 	verify(t, open(t, path))
 }
 
-func TestCheck_Figures(t *testing.T) {
+func TestCheck_IntactStore_FiguresAndFileUnchanged(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	s := open(t, path)
@@ -319,7 +320,7 @@ func TestCheck_Figures(t *testing.T) {
 	}
 }
 
-// A file with a list of free pages, as other programs for bbolt write it, is valid too.
+// Other programs for bbolt write a list of free pages into the file. Such a file is valid too.
 func TestCheck_SyncedFreelist_Valid(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
@@ -398,8 +399,8 @@ func TestWrite_FileTruncatedWhileRunning_Refused(t *testing.T) {
 	}
 }
 
-// A batch removes the sessions before and after a session, and then reads that session for a turn. The removals leave empty pages
-// around its history, at which bbolt's Prev returns nothing.
+// A batch removes the sessions before and after a session, and then reads that session for a turn. The removals leave
+// empty pages around the history of that session. At an empty page, bbolt's Prev returns nothing.
 func TestBeginTurn_EmptyPageBefore_GetsHistory(t *testing.T) {
 	t.Parallel()
 	for name, turns := range map[string]int{"records before the empty page": 20, "bucket begins with the empty page": 0} {
@@ -431,14 +432,14 @@ func wantHistory(t *testing.T, turnsBefore int) {
 		if len(found.History) != len(messages) {
 			t.Errorf("the history has %d of %d messages", len(found.History), len(messages))
 		}
-		_, err2 := w.bytesOf(at, len(messages)) // in the other direction
+		_, err2 := w.bytesOf(at, len(messages)) // reads the messages in the other direction
 		return errors.Join(err, err2)
 	}))
 	verify(t, s)
 }
 
-// A batch removes the last two sessions of the store, whose messages fill several pages. While these pages are empty, bbolt's Last
-// never returns.
+// A batch removes the last two sessions of the store. Their messages fill several pages. While these pages are empty,
+// bbolt's Last never returns.
 func TestRemoveSession_LastSessions_BatchEnds(t *testing.T) {
 	t.Parallel()
 	s := open(t, newPath(t))
@@ -463,7 +464,7 @@ func TestRemoveSession_LastSessions_BatchEnds(t *testing.T) {
 	case err := <-done:
 		must(t, err)
 	case <-time.After(time.Minute):
-		fmt.Fprintln(os.Stderr, t.Name()+": the batch goes on after a minute")
+		fmt.Fprintln(os.Stderr, t.Name()+": the batch has not ended after a minute")
 		os.Exit(1) // a failed test would close the store, and so wait for the batch
 	}
 	verify(t, s)

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -76,9 +77,10 @@ func openJournal(path string, live []conversation.TurnKey, log *slog.Logger) (*j
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if j.size = j.replay(entries); j.size < int64(len(entries)) {
+	j.size = j.replay(entries)
+	if unreadable := unreadableBytes(entries[j.size:]); unreadable > 0 {
 		log.Warn("the end of the journal cannot be read, as after a power failure or a damage: replies that were live may lack text",
-			"file", path, "bytes", int64(len(entries))-j.size, "of", len(entries))
+			"file", path, "bytes", unreadable, "of", len(entries))
 	}
 	if j.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, err
@@ -86,7 +88,7 @@ func openJournal(path string, live []conversation.TurnKey, log *slog.Logger) (*j
 	if err := j.file.Truncate(j.size); err != nil { // removes an incomplete or damaged entry
 		return nil, errors.Join(err, j.file.Close())
 	}
-	if err := j.compact(); err != nil && !noSpace(err) { // on a full disk, the file stays as it is
+	if err := j.compact(); err != nil && !noSpace(err) { // on a full disk, the file stays unchanged
 		return nil, errors.Join(err, j.file.Close())
 	}
 	return j, nil
@@ -104,6 +106,12 @@ func cutEntry(entries []byte) (segments, rest []byte, ok bool) {
 		return nil, nil, false
 	}
 	return entries[:n], entries[n:], true
+}
+
+// unreadableBytes returns the number of bytes after the last whole entry that should be an entry. Zeros at the end of the file
+// are none: empty writes them.
+func unreadableBytes(afterEntries []byte) int64 {
+	return int64(len(bytes.TrimRight(afterEntries, "\x00")))
 }
 
 // replay reads the text of live replies from the file's content. It returns the total length of the whole entries.
@@ -293,8 +301,8 @@ func (j *journal) replace() error {
 	return nil
 }
 
-// empty removes the text of ended replies when no reply is live. It overwrites a small file with zeros, which replay skips: a
-// truncation would give the reserve away, and to allocate it again takes 0.5 ms.
+// empty removes the text of ended replies when no reply is live. It overwrites a small file with zeros, at which replay
+// ends. A truncation would give the reserve away, and a new allocation takes 0.5 ms.
 func (j *journal) empty() error {
 	written := j.size > 0 && j.size <= j.room.size
 	if written {

@@ -162,6 +162,39 @@ func TestJournal_LastLiveReplyEnds_FileEmptied(t *testing.T) {
 	}
 }
 
+func TestJournal_EmptiedOrIncomplete_OnlyIncompleteReported(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	s := open(t, path)
+	begun := beginTurn(t, s, newSession(t, s).ID, "hello")
+	journalText(t, s, begun.Key, 0, "good")
+	_, err := s.EndTurn(t.Context(), begun.Key, completed("good day"), conversation.Timing{})
+	must(t, err)
+	closeStore(t, s)
+	journalPath := path + journalSuffix
+	if fileSize(t, journalPath) == 0 {
+		t.Fatal("the file has no zeros")
+	}
+	expect := func(unreadable int64) {
+		t.Helper()
+		report, err := checkJournal(journalPath)
+		must(t, err)
+		if report.Unreadable != unreadable {
+			t.Errorf("the check reports %+v, want %d unreadable bytes", report, unreadable)
+		}
+		log := new(logLines)
+		j, err := openJournal(journalPath, nil, slog.New(slog.NewTextHandler(log, nil)))
+		must(t, err)
+		must(t, j.close())
+		if warned := log.count("level=WARN") > 0; warned != (unreadable > 0) {
+			t.Errorf("the log of a journal with %d unreadable bytes is %q", unreadable, log.text.String())
+		}
+	}
+	expect(0)
+	must(t, os.WriteFile(journalPath, []byte("\x00\x00\x00\x09 incomplete"), 0o600))
+	expect(int64(len("\x00\x00\x00\x09 incomplete")))
+}
+
 func TestJournal_FileOverLimit_RewrittenWithoutEndedText(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "journal")

@@ -7,6 +7,6 @@ import (
 	"time"
 )
 
-// lockFile does nothing: on these systems, bbolt locks the file in another way, and later. Only the check of the file is then not
-// protected from a running server, and may report a damage instead of ErrInUse.
+// lockFile does nothing: on these systems, bbolt locks the file in another way, after the check. So a running server
+// may write the file during the check, and the check may report a damage instead of ErrInUse.
 func lockFile(*os.File, bool, time.Duration) error { return nil }

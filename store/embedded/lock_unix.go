@@ -12,7 +12,7 @@ import (
 // lockFile locks a file as bbolt does: exclusively, or shared with other readers. It waits up to the time wait for another
 // process to release the file, and then returns ErrInUse.
 func lockFile(file *os.File, exclusive bool, wait time.Duration) error {
-	const pause = 50 * time.Millisecond // as bbolt
+	const pause = 50 * time.Millisecond // bbolt has the same pause
 	how := syscall.LOCK_SH
 	if exclusive {
 		how = syscall.LOCK_EX

@@ -36,8 +36,8 @@ func (s *Store) Messages(ctx context.Context, owner conversation.Owner, sessionI
 	return page, nil
 }
 
-// messages returns a page of messages, with at most conversation.PageBytes. more reports whether further messages follow. count is
-// the number of messages of the session.
+// messages returns a page of messages, with at most conversation.PageBytes. more reports whether further messages
+// follow. count is the number of messages of the session.
 func (r *reading) messages(at ref, count int, query conversation.MessageQuery) (page []conversation.Message, more bool, err error) {
 	messages := r.span(messagesBucket, at.key())
 	step := messages.prev

@@ -11,7 +11,7 @@ const (
 	pageHeader  = 16 // id (8), flags (2), count (2), overflow (4)
 	elementSize = 16 // of branch pages: pos (4), ksize (4), page (8); of leaf pages: flags (4), pos (4), ksize (4), vsize (4)
 	metaEnd     = pageHeader + 64
-	metaSummed  = 56 // the bytes of a meta that its checksum covers
+	metaSummed  = 56 // the number of bytes of a meta that its checksum covers
 
 	branchFlag   = 0x01
 	leafFlag     = 0x02
@@ -60,9 +60,10 @@ func fnv64a(b []byte) uint64 {
 	return sum
 }
 
-// newestMeta reads both meta pages and returns the newer one. Both must be valid. bbolt would continue with the older one, and so
-// take back the last transaction, which may be acknowledged. An interrupted commit is no excuse: the meta is within the first 512
-// bytes of its page, which disks write as a whole.
+// newestMeta reads both meta pages and returns the newer one. Both must be valid. If one is invalid, bbolt would
+// continue with the other one, and so could take back the last transaction, although it was acknowledged. An
+// interrupted commit does not make a meta page invalid: the meta is within the first 512 bytes of its page, and disks
+// write these as a whole.
 func newestMeta(file *os.File, size int64) (metaPage, *DamageError) {
 	b := make([]byte, metaEnd)
 	if _, err := file.ReadAt(b, 0); err != nil {

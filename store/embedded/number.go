@@ -34,7 +34,8 @@ type numbers struct {
 	last    int
 }
 
-// newNumbers continues after the message with the key after, which has a number. after may be "".
+// newNumbers returns numbers that continue after the message with the key after. That message must have a number. after
+// may be "".
 func newNumbers(b records, after string) numbers {
 	if b.name != messagesBucket || len(after) < messageIDLength {
 		return numbers{}
@@ -50,7 +51,7 @@ func (n *numbers) next(key []byte) int {
 	return n.last
 }
 
-// missing panics with the damage that messages of a session cannot be found.
+// missing panics with a *DamageError: messages of a session cannot be found.
 func missing(at ref, where string) {
 	panic(damageIn(messagesBucket, keyText(messagesBucket, at.key()), "messages are missing "+where))
 }
@@ -58,7 +59,7 @@ func missing(at ref, where string) {
 // sequence checks that consecutive messages have consecutive numbers.
 type sequence struct {
 	at   ref
-	last int // the number of the message before
+	last int // the number of the previous message
 	step int // 1 for ascending order, -1 for descending order
 }
 
@@ -71,14 +72,16 @@ func (q *sequence) follow(value []byte, id []byte) {
 	q.last = n
 }
 
-// end checks that the message before was the last one in the direction. count is the number of messages of the session.
+// end panics with a *DamageError unless the previous message was the last one in this order. count is the number of
+// messages of the session.
 func (q *sequence) end(count int) {
 	if q.step > 0 && q.last != count || q.step < 0 && q.last != 1 {
 		missing(q.at, fmt.Sprintf("after number %d of %d", q.last, count))
 	}
 }
 
-// newSequence returns the check for messages from one end of the session on. count is the number of messages of the session.
+// newSequence returns a sequence that begins at the first message of the session or, if ascending is false, at the last
+// one. count is the number of messages of the session.
 func newSequence(at ref, ascending bool, count int) sequence {
 	if ascending {
 		return sequence{at: at, step: 1}
@@ -86,8 +89,8 @@ func newSequence(at ref, ascending bool, count int) sequence {
 	return sequence{at: at, last: count + 1, step: -1}
 }
 
-// sequence returns the check for a page of messages. If the page begins in the middle of the session, sequence finds out the
-// number of the message on the other side of the page's beginning.
+// sequence returns the sequence for a page of messages. If the page begins in the middle of the session, sequence looks
+// up the number of the message that comes just before the page in the page's order.
 func (r *reading) sequence(at ref, query *conversation.MessageQuery, count int) sequence {
 	q := newSequence(at, query.Ascending, count)
 	if query.From == "" {
@@ -95,7 +98,7 @@ func (r *reading) sequence(at ref, query *conversation.MessageQuery, count int) 
 	}
 	messages := r.span(messagesBucket, at.key())
 	id, value, ok := messages.from(query.From)
-	next := count + 1 // number of the message From, or of the one after it
+	next := count + 1 // number of the message From or, if that does not exist, of the next newer message
 	if ok {
 		next = numberOf(value)
 	}

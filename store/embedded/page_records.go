@@ -7,7 +7,7 @@ import (
 	"hash/crc32"
 )
 
-// This file has the part of pageCheck that verifies records, and the list of free pages.
+// This file has the part of pageCheck that verifies records and the list of free pages.
 
 // record verifies the record with the key c.last.
 func (c *pageCheck) record(number int64, bucket string, size uint32) error {
@@ -67,7 +67,8 @@ func (c *pageCheck) session(size uint32, wrong func(fault string) error) error {
 	return nil
 }
 
-// sum adds the next n bytes to a checksum. tail is the last number among them, for messages.
+// sum adds the next n bytes to a checksum. tail is the number in the last four of these bytes. In messagesBucket, this
+// is the number of the message.
 func (c *pageCheck) sum(sum uint32, n int64) (_ uint32, tail uint32, err error) {
 	for n > 0 {
 		some, err := c.run.take(int(min(n, runBuffer)))
@@ -83,8 +84,8 @@ func (c *pageCheck) sum(sum uint32, n int64) (_ uint32, tail uint32, err error) 
 	return sum, tail, nil
 }
 
-// numbered checks the number of the message with the key c.last: it follows the number of the message before, or is 1 in another
-// session.
+// numbered checks n, the number of the message with the key c.last. It must follow the number of the previous message
+// or, if that belongs to another session, be 1.
 func (c *pageCheck) numbered(number int64, n uint32) error {
 	before, follows := c.message.key, uint32(1)
 	if len(c.last) < messageIDLength {
@@ -103,8 +104,8 @@ func (c *pageCheck) numbered(number int64, n uint32) error {
 	return nil
 }
 
-// freelist checks the list of free pages. A file that Parley has written has none: bbolt finds the free pages when it opens the
-// file.
+// freelist checks the list of free pages. A file that Parley has written has no such list: bbolt finds the free pages
+// when it opens the file.
 func (c *pageCheck) freelist() error {
 	if c.meta.freelist == noFreelist {
 		return nil

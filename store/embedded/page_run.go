@@ -13,7 +13,7 @@ type pageRun struct {
 	end    int64 // offset of the first byte after the page
 	next   int64 // offset of the first byte that is not in the buffer
 	buffer []byte
-	unread []byte // the part of the buffer that was read from the file, but not taken
+	unread []byte // the part of the buffer that take has not returned yet
 }
 
 // start begins with the page at an offset.
@@ -42,7 +42,8 @@ func (r *pageRun) take(n int) ([]byte, error) {
 // errPageEnd means that entries do not fit into their page.
 var errPageEnd = errors.New("the entries of the page are longer than the page")
 
-// fill reads so that at least n bytes are unread. It reads only the first page at first, because most pages have no overflow.
+// fill reads from the file until at least n bytes are unread. It reads nothing after end, which excludes the overflow
+// pages until extend: most pages have none.
 func (r *pageRun) fill(n int) error {
 	if int64(n-len(r.unread)) > r.end-r.next || n > len(r.buffer) {
 		return errPageEnd
@@ -57,7 +58,7 @@ func (r *pageRun) fill(n int) error {
 	return nil
 }
 
-// skip leaves out the next n bytes.
+// skip skips the next n bytes.
 func (r *pageRun) skip(n int64) error {
 	if have := int64(len(r.unread)); n > have {
 		if n-have > r.end-r.next {

@@ -26,21 +26,21 @@ type pageCheck struct {
 
 	result  checkResult
 	run     pageRun
-	table   []byte            // the elements of the page that is read
-	last    []byte            // the key before, in the same bucket; nil before the first
+	table   []byte            // the elements of the page that is being read
+	last    []byte            // the previous key in the same bucket; nil before the first key
 	about   map[string][]byte // the records of metaBucket, with their checksums
-	message struct {          // the message before
+	message struct {          // the previous message
 		key     []byte
 		number  uint32
-		unknown bool // it is damaged or lost
+		unknown bool // the previous message is damaged or lost
 	}
 }
 
 // checkResult is the outcome of a pageCheck.
 type checkResult struct {
-	read     uint64 // pages
+	read     uint64 // number of pages that were read
 	buckets  []BucketReport
-	counted  bool // messages has the number of messages in all sessions
+	counted  bool // set if messages is the number of messages in all sessions
 	messages int64
 	damages  []*DamageError
 	more     int // damages that are not in the list
@@ -129,8 +129,9 @@ func (c *pageCheck) bucket(b bucketEntry) error {
 	return c.tree(b.root, b.name, keyRange{}, 0, nil)
 }
 
-// readSums decides from the records of metaBucket which records have checksums. The names of buckets have none, so readSums checks
-// them, unless the file has a later schema. Without the record of the schema, Open would take the file for a new one.
+// readSums decides from the records of metaBucket which records have checksums. The names of buckets have no checksums,
+// so readSums checks them, unless the file has a later schema. Without the record of the schema, Open would take the
+// file for a new one.
 func (c *pageCheck) readSums(all []bucketEntry) (err error) {
 	version := schemaVersion
 	if c.sums, version, err = readSums(c.about); err != nil {
@@ -153,7 +154,7 @@ type bucketEntry struct {
 	name   string
 	root   uint64 // the first page; 0 if page contains the bucket
 	page   []byte
-	number uint64 // of the page that has the entry
+	number uint64 // the number of the page that has the entry
 }
 
 // inline checks a bucket in the list of buckets.
@@ -166,7 +167,7 @@ func (c *pageCheck) inline(b bucketEntry) error {
 	return c.leaf(h, int64(b.number), b.name, keyRange{}, nil)
 }
 
-// header of a page.
+// header is the header of a page.
 type header struct {
 	id           uint64
 	flags, count uint16
@@ -285,7 +286,8 @@ func (c *pageCheck) children(h header, within keyRange) ([]child, error) {
 	return children, nil
 }
 
-// inOrder reports whether key is after the key before, and before the key to. equal allows the key before itself.
+// inOrder reports whether key is after the key before, and before the key to. If equal is set, key may also be the key
+// before.
 func inOrder(before, key, to []byte, equal bool) bool {
 	if n := bytes.Compare(before, key); before != nil && (n > 0 || n == 0 && !equal) {
 		return false
@@ -308,7 +310,8 @@ func (c *pageCheck) key(i int, pos, size uint32) ([]byte, error) {
 	return c.run.take(int(size))
 }
 
-// leaf checks the entries of a leaf page. number is the page that contains it.
+// leaf checks the entries of a leaf page. number is the number of the page; for a small bucket, of the page that has
+// its entry.
 func (c *pageCheck) leaf(h header, number int64, bucket string, within keyRange, list *[]bucketEntry) error {
 	damaged := func(fault string) error {
 		from := within.from

@@ -15,16 +15,17 @@ import (
 // operations that add data are refused (see writing.mayGrow), and only the others use the reserve. These are deletions, expiry,
 // ends of replies, revocations and counts.
 //
-// A deletion needs pages before it frees pages, because bbolt never changes a page in place. The file never shrinks, so room may
-// also come from inside: the fault ends when a sweep finds free pages of at least the size of the reserve.
+// A deletion needs pages before it frees pages, because bbolt never changes a page in place. The file never shrinks, so
+// room may also come from free pages inside the file. The fault ends when a sweep finds free pages with at least the
+// size of the reserve.
 //
 // The reserve holds on file systems that write allocated blocks in place, such as ext4, XFS and tmpfs. On others, and on systems
 // without fallocate, there may be no reserve. A full disk is then noticed when a commit fails.
 
 const (
-	// dataReserve is the reserve of the database in bytes. A deletion writes 28 KB of pages in a small file, and 52 KB in a file
-	// with 4,000 sessions, before bbolt can use the pages that it frees. A depth of three in each of ten buckets is 120 KB.
-	// Twice that for maxBatchFull operations is 4 MB.
+	// dataReserve is the reserve of the database in bytes. A deletion writes 28 KB of pages in a small file, and 52 KB
+	// in a file with 4,000 sessions, before bbolt can use the pages that it frees. Three pages on the way to a record
+	// in each of ten buckets are 120 KB. Twice that size for each of maxBatchFull operations is 4 MB.
 	dataReserve = 4 << 20
 	// journalReserve is the reserve of the journal in bytes: a minute of text of 100 live replies with 40 tokens a second.
 	journalReserve = 1 << 20
@@ -96,9 +97,9 @@ func (s *Store) foundFree(used, free int64) {
 	s.room.inside, s.room.size = free >= s.room.reserve.size, used
 }
 
-// probeRoom is called when the store is opened, and while the disk is full. It ends the fault full when both files have their
-// reserve, or room inside. On a full disk it also writes the last page of the reserve, because a limit of the file's size does
-// not stop an allocation.
+// probeRoom is called when the store is opened, and while the disk is full. It ends the fault full when each file has
+// its reserve, or the database has enough free pages. On a full disk it also writes the last page of the reserve,
+// because a limit of the file's size does not stop an allocation.
 func (s *Store) probeRoom() {
 	if err := s.journal.keepRoom(); err != nil {
 		_ = s.health.set(full, err)

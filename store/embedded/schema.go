@@ -209,8 +209,9 @@ func (s span) within(key, record []byte) (suffix, value []byte, ok bool) {
 	return key[len(s.prefix):], s.of.unseal(key, record), true
 }
 
-// beyond verifies the record next to the span, because it may be a record of the span with a damaged key. In messagesBucket, the
-// numbers show that a message is missing. There, damage to another session must not matter.
+// beyond verifies the record next to the span, because it may be a record of the span with a damaged key. In
+// messagesBucket, beyond verifies nothing: the numbers show that a message is missing, and damage to another session
+// must not matter.
 func (s span) beyond(key, record []byte) {
 	if key != nil && s.of.name != messagesBucket {
 		s.of.unseal(key, record)
@@ -227,7 +228,8 @@ func (s span) from(suffix string) ([]byte, []byte, bool) {
 		if before != nil && key != nil {
 			key, record = s.cursor.Next()
 		} else {
-			key, record = s.cursor.Seek(seek) // without a record before, the cursor may be at the first record or at an empty page
+			// If there is no record before, previous may have moved the cursor to the first record or to an empty page.
+			key, record = s.cursor.Seek(seek)
 		}
 	}
 	return s.within(key, record)

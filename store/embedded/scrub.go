@@ -167,7 +167,7 @@ func (c *scrubber) sweepIfWanted() bool {
 
 func (c *scrubber) sweep() error {
 	journalErr := c.store.journal.clean()
-	if journalErr != nil && !noSpace(journalErr) { // a full disk needs the count of the free pages
+	if journalErr != nil && !noSpace(journalErr) { // on a full disk, the sweep goes on, because it counts the free pages
 		return journalErr
 	}
 	const firstPage = 2 // after the two meta pages

@@ -171,7 +171,7 @@ func TestScrub_PagesAboveHighWaterMark_Overwritten(t *testing.T) {
 	must(t, s.Scrubbed(t.Context()))
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	must(t, err)
-	// A failed commit can leave such data: pages above the high-water mark, which bbolt does not use.
+	// The copy is above the high-water mark, where bbolt uses no page. A failed commit can leave data there too.
 	_, err = file.WriteAt(content[2*4096:], int64(len(content)))
 	must(t, err)
 	must(t, file.Close())

@@ -153,8 +153,8 @@ func (s *Store) openFile(path string, noSync bool) error {
 	return nil
 }
 
-// openChecked opens, locks and checks the file. bbolt locks it again, which changes nothing, but only then it would be too late:
-// bbolt panics in a goroutine of its own if a page is damaged.
+// openChecked opens, locks and checks the file. bbolt later locks the file again, which changes nothing. The check must
+// come before that, because a damaged page makes bbolt panic in a goroutine of its own.
 func (s *Store) openChecked(name string, flag int, mode os.FileMode) (*os.File, error) {
 	file, err := os.OpenFile(name, flag, mode)
 	if err != nil {

@@ -91,7 +91,8 @@ func TestQuotas_ExpiredSessions_DoNotCount(t *testing.T) {
 	})
 }
 
-// TestOpen_FileWithoutCounts_SessionsCounted removes the bucket that earlier versions did not have. Open must count all sessions again.
+// TestOpen_FileWithoutCounts_SessionsCounted removes the bucket that earlier versions did not have. Open must count all
+// sessions again.
 func TestOpen_FileWithoutCounts_SessionsCounted(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)

@@ -22,8 +22,8 @@ import (
 //     ends the process. Tx.Rollback does not run it.
 //   - If both meta pages are invalid, DB.Begin panics with its locks held, and every later call would wait for ever. So begin
 //     reads the meta pages first.
-//   - If only the newest meta page is invalid, DB.Begin uses the one before, and so takes back the last transaction. begin
-//     compares the ids of the transactions.
+//   - If only the newest meta page is invalid, DB.Begin uses the one before, and so takes back the last transaction. So
+//     begin compares the ids of the transactions.
 
 // errStuck is returned after a panic that may have left a lock of bbolt locked.
 var errStuck = errors.New("the file was damaged during a call of bbolt: restart the server")
@@ -75,7 +75,8 @@ func (s *Store) write(run func(*bbolt.Tx) error) (err error) {
 	return nil
 }
 
-// rollback ends a write transaction that is not committed. If the rollback panics, the lock of bbolt's writer stays locked.
+// rollback ends a write transaction that is not committed. If the rollback panics, bbolt's lock of the writer stays
+// locked, so rollback sets stuck.
 func (s *Store) rollback(tx *bbolt.Tx) {
 	done := false
 	defer func() {

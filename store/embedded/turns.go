@@ -283,7 +283,7 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 	default:
 		return s.health.set(unjournalled, err)
 	}
-	if err := s.journal.keepRoom(); err != nil { // this text is stored; the store refuses new sends
+	if err := s.journal.keepRoom(); err != nil { // this text is stored, but the disk has no room for more: new sends are refused
 		_ = s.health.set(full, err)
 	}
 	return nil

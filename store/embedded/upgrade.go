@@ -25,12 +25,12 @@ const (
 // sums says which records of a file have checksums: none, or those up to the position of an unfinished upgrade, or all.
 type sums struct {
 	some   bool
-	bucket string // "" if all have
+	bucket string // "" if all records have one
 	key    string
 }
 
-// readSums decodes the records of metaBucket, which still have their checksums. It also returns the version of the schema; "" if the
-// file has none.
+// readSums decodes the records of metaBucket, which still have their checksums. It also returns the version of the
+// schema; "" if the file has none.
 func readSums(about map[string][]byte) (_ sums, version string, err error) {
 	switch version := string(about[schemaKey]); version {
 	case "", "1", "2", "3":
@@ -167,7 +167,7 @@ func upgradeBucket(b records, after string, left *int) (last string, more bool, 
 		*left -= len(key) + len(value)
 	}
 	last, more = after, key != nil
-	for _, e := range changed { // after the reading, because a change invalidates the cursor
+	for _, e := range changed { // after the loop that reads, because a change invalidates the cursor
 		if err := b.bolt.Put(e.key, e.record); err != nil {
 			return "", false, err
 		}

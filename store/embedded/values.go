@@ -10,7 +10,8 @@ import (
 	"parley/store/record"
 )
 
-// Each value stands before its checksum (checksum.go), and the value of a message before its number (number.go), too.
+// A checksum follows each value (checksum.go). The number of a message is between its value and the checksum
+// (number.go).
 //
 // The values of sessions, messages, indexed messages, summaries, live turns and requests begin with valueFormat. Some kinds then
 // have fields that only this store needs. The record (package record) comes after these fields. A value of schema 2 begins with a

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// watchInterval is the time between two checks of the store's files and faults. A fault is noticed, and its end too, within 5 s.
-// A check takes some 10 µs while the store has no fault.
+// watchInterval is the time between two checks of the store's files and faults. So the beginning and the end of a fault
+// are noticed within 5 s. A check takes some 10 µs while the store has no fault.
 const watchInterval = 2 * time.Second
 
 // watch checks the store until it is closed.
@@ -28,7 +28,7 @@ func (s *Store) watch(interval time.Duration) {
 	}
 }
 
-// check looks whether the files are in their places, and whether faults have ended.
+// check checks whether the files are at their paths, and whether faults have ended.
 func (s *Store) check() {
 	s.checkPlaces()
 	if s.health.err(full) != nil {
@@ -49,8 +49,9 @@ func (w *writing) probe() error {
 	return w.put(metaBucket, []byte(probeKey), []byte(time.Now().UTC().Format(time.RFC3339)))
 }
 
-// checkPlaces sets the fault moved if a file of the store is no longer at its path, and ends the fault when both files are back.
-// The committer checks the database before each batch too. A journal that is gone is written again from memory at the next check.
+// checkPlaces sets the fault moved if a file of the store is no longer at its path, and ends the fault when both files
+// are back. The committer checks the database before each batch too. If the journal is gone, the next check writes it
+// again from memory.
 func (s *Store) checkPlaces() {
 	if err := inPlace(s.path, s.opened); err != nil {
 		_ = s.health.set(moved, err)

@@ -98,7 +98,7 @@ func TestWatch_FileMoved_WritesRefusedUntilBack(t *testing.T) {
 			if beginTurnWith(t, s, begun.Session.ID, "other").Queued != nil {
 				t.Error("the session is reserved for a waiter that has left the queue")
 			}
-			if n := log.count("level=ERROR"); n > 2 { // one of the checks, and one of the sweeps
+			if n := log.count("level=ERROR"); n > 2 { // one from the checks, and one from the sweeps
 				t.Errorf("%d errors were logged, want at most 2:\n%s", n, log.text.String())
 			}
 			verify(t, s)
@@ -119,7 +119,7 @@ func TestWatch_JournalRemoved_WrittenAgain(t *testing.T) {
 		}
 	}
 	if log.count("removed or replaced") != 2 { // the fault and its end
-		t.Errorf("the log does not tell that the journal was removed:\n%s", log.text.String())
+		t.Errorf("the log does not say that the journal was removed:\n%s", log.text.String())
 	}
 	journalText(t, s, begun.Key, 9, " and more")
 	must(t, s.Ping(t.Context()))

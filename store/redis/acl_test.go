@@ -9,8 +9,9 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// userOfGuide creates a user on each server with the command in web/guides/security.md, and then changes the user's rights. It
-// returns the URL of a store with this user. Each user has its own name, so that tests can share a server.
+// userOfGuide creates a user on each server with the command in web/guides/security.md, and then applies changes to the
+// user's rights. It returns the URL of a store with this user. Each user has its own name, so that tests can share a
+// server.
 func userOfGuide(t *testing.T, url string, servers []*redistest.Server, changes ...string) string {
 	t.Helper()
 	guide, err := os.ReadFile("../../web/guides/security.md")
@@ -76,8 +77,8 @@ func TestOpen_RightMissing_NamedInError(t *testing.T) {
 	}
 }
 
-// TestMissingRight_TextsOfVersions has the texts of Redis 7.0 and of later versions.
-func TestMissingRight_TextsOfVersions(t *testing.T) {
+// The texts are from Redis 7.0 and from later versions.
+func TestMissingRight_TextsOfAllVersions_RightNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		"NOPERM this user has no permissions to run the 'cluster|slots' command":                                                 "the command cluster|slots (+cluster|slots)",
 		"NOPERM User parley has no permissions to run the 'info' command":                                                        "the command info (+info)",

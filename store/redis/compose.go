@@ -16,7 +16,7 @@ import (
 //
 // A library is a sequence of definitions. A definition begins with "local" in the first column. Its other lines are indented,
 // except a last line that begins with "end", "}" or ")". Comments between definitions are not sent to Redis.
-// TestScripts_ComposedText_MistakesInFindsNone checks the texts with a Lua compiler.
+// TestScripts_ComposedText_HasNoMistakes checks the texts with a Lua compiler.
 
 //go:embed lua
 var sources embed.FS

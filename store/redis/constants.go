@@ -46,9 +46,10 @@ const (
 	keysPurgedAtOnce, keysAdoptedAtOnce = 10, 100
 	// An operation that adds an audit entry removes up to auditPurgedAtOnce old entries, so old entries do not pile up.
 	auditPurgedAtOnce = 10
-	// A script that reads the history reads the newest historyFirstRead messages first, because many sessions have no more. Then
-	// it reads historyRead messages at a time, which usually have up to 2 MB. The script of a page reads historyFirstRead at a
-	// time, because a page may begin with several of the largest replies.
+	// A script that reads the history reads the newest historyFirstRead messages first, because many sessions have no
+	// more. Then it reads historyRead messages at a time, which usually have up to 2 MB. If a session does not fit a page,
+	// the script of a page reads historyFirstRead messages at a time, because a page may begin with several of the largest
+	// replies.
 	historyFirstRead, historyRead = 16, 32
 	// In a number in a record, each byte except the last has this bit (binary.AppendUvarint).
 	uvarintMore = 1 << 7

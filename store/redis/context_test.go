@@ -9,8 +9,8 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// TestContext_LargeMetadata_NotSent counts the bytes that Redis sends for the context of 50 messages with 16 KiB of metadata each.
-// Without the metadata, Redis sends about 10 kB.
+// TestContext_LargeMetadata_NotSent counts the bytes that Redis sends for the context of 50 messages with 16 KiB of
+// metadata each. Without the metadata, Redis sends about 10 kB.
 func TestContext_LargeMetadata_NotSent(t *testing.T) {
 	server := redistest.Single(t)
 	s, owner := open(t, server.URL), newOwner()

@@ -82,9 +82,10 @@
 // promoted replica at most 3 s after its promotion. The connection of the inbox breaks with its server, and the node connects to
 // another one. Pub/sub is not sharded: every server of the Cluster gets every wake-up.
 //
-// While a slot moves to another master, each of its keys is on one of two masters. A script would fail at the first key that the
-// other master has, and leave its earlier writes. So each script names a key that never exists (Store.guarded). Then both masters
-// refuse the script until the slot has moved, and the operation returns conversation.ErrUnavailable.
+// While a slot moves to another master, each of its keys is on one of two masters. A script would fail at the first key
+// that the other master has, and its earlier writes would stay. So each script names a key that never exists
+// (Store.guarded). Then both masters refuse the script until the slot has moved, and the operation returns
+// conversation.ErrUnavailable.
 //
 // # Durability
 //

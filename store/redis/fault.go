@@ -50,7 +50,7 @@ func fault(err error) error {
 	return unavailable(errors.New("redis: the server cannot be reached"))
 }
 
-// replied is fault for an error that a server has returned.
+// replied does the same as fault, for an error that a server has returned.
 func replied(err error) error {
 	if right := missingRight(err.Error()); right != "" {
 		return unavailable(errors.New("redis: the user of the store's URL lacks a right: " + right))
@@ -76,8 +76,9 @@ func badCertificate(why error) error {
 // deniedCommand matches the name of the command in an error about a missing right.
 var deniedCommand = regexp.MustCompile(`run the '([^']*)' command`)
 
-// missingRight returns the right that the user lacks if a server refused a command with the error text. It returns "" for other
-// errors. A command in a script has other error texts than a command of a client. Redis 7.0 and later versions have different texts.
+// If text is the error of a server that refused a command because the user lacks a right, missingRight returns that
+// right. It returns "" for other errors. A command in a script has other error texts than a command of a client. Redis
+// 7.0 and later versions have different texts.
 func missingRight(text string) string {
 	ofScript, inScript := strings.CutPrefix(text, "ERR The user executing the script can't ")
 	if !inScript && !strings.HasPrefix(text, "NOPERM ") && !strings.HasPrefix(text, "ERR ACL failure in script") {

@@ -31,7 +31,7 @@ type inbox struct {
 	connection *redis.PubSub // guarded by mu; nil while there is no connection
 	heard      time.Time     // guarded by mu; when the server last sent a message or a reply to a ping
 	known      bool          // guarded by mu; whether subscribed is closed
-	failed     error         // guarded by mu; why the last connection was lost; nil if none was
+	failed     error         // guarded by mu; the error that ended the last connection; nil if none has ended
 }
 
 // await waits until Redis has confirmed the first subscription. If that takes too long, it returns the error of the last
@@ -66,7 +66,8 @@ func (in *inbox) run(ctx context.Context) {
 	}
 }
 
-// receive opens a connection, and receives wake-ups until the connection is lost or ctx is done. It returns the reason.
+// receive opens a connection, and receives wake-ups until the connection is lost or ctx is done. It returns the error
+// that ended the connection.
 func (in *inbox) receive(ctx context.Context) error {
 	connection := in.store.db.Subscribe(ctx)
 	disconnect := sync.OnceFunc(func() { _ = connection.Close() })

@@ -8,8 +8,7 @@ import (
 
 var listMessagesScript = newScript("list_messages", reads|admits)
 
-// Messages implements conversation.Store. Its cost depends on the size of the page, not on the length of the
-// history.
+// Messages implements conversation.Store. Its cost depends on the size of the page, not on the length of the history.
 func (s *Store) Messages(ctx context.Context, owner conversation.Owner, sessionID string, query conversation.MessageQuery) (conversation.MessagePage, error) {
 	tag := tagOfOwner(owner)
 	reply, err := s.run(ctx, listMessagesScript, tag, []string{sessionKey(tag, sessionID)},

@@ -117,7 +117,7 @@ func TestPing_WritableServer_NoError(t *testing.T) {
 	must(t, newStore(t).Ping(context.Background()))
 }
 
-// TestStore runs the suite storetest as the user of the guide.
+// TestStore runs the suite storetest as the Redis user that web/guides/security.md describes.
 func TestStore(t *testing.T) {
 	servers := []*redistest.Server{shared.Server(t)}
 	url := userOfGuide(t, servers[0].URL, servers)

@@ -43,17 +43,17 @@ func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	return replies, errs
 }
 
-// batch is a pipeline to one master or, if nobody waits for replicas, to all servers.
+// batch is a pipeline to one master or, if the script does not wait for replicas, to all servers.
 type batch struct {
 	server
 	redis.Pipeliner
 	key    string // of the first call
-	behind error  // why the writes may be lost in a failover; nil if they cannot
+	behind error  // the error if replicas lack writes, so that a fail-over could lose them; otherwise nil
 }
 
-// pipeline runs the calls whose indices are in numbers, in one round trip to each server. It sends the digests of the scripts or,
-// if byText is set, their texts. It returns the indices of the calls that did not run because the server does not know the script
-// or is not the master.
+// pipeline runs the calls with the indices in numbers, in one round trip to each server. It sends the digests of the
+// scripts or, if byText is set, their texts. It returns the indices of the calls that did not run because the server
+// does not know the script or is not the master.
 func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs []error, numbers []int, byText bool) (missing []int) {
 	batches := make(map[string]*batch)
 	of, commands := make([]*batch, len(numbers)), make([]*redis.Cmd, len(numbers))

@@ -38,7 +38,7 @@ func luaFiles(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-func TestScripts_ComposedText_MistakesInFindsNone(t *testing.T) {
+func TestScripts_ComposedText_HasNoMistakes(t *testing.T) {
 	t.Parallel()
 	for _, sc := range allScripts {
 		t.Run(fmt.Sprint(sc.name, " ", sc.is), func(t *testing.T) {

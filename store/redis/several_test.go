@@ -12,8 +12,8 @@ import (
 	"parley/stream"
 )
 
-// TestStore_TwoNodes runs the suite storetest on two nodes. Calls go to the two nodes alternately, and must have the same
-// results as on one node. The nodes use the user of the guide.
+// TestStore_TwoNodes runs the suite storetest on two nodes. Calls go to the two nodes alternately, and must have the
+// same results as on one node. The nodes log in as the Redis user that web/guides/security.md describes.
 func TestStore_TwoNodes(t *testing.T) {
 	servers := []*redistest.Server{shared.Server(t)}
 	url := userOfGuide(t, servers[0].URL, servers)

@@ -90,7 +90,7 @@ func TestOpenSocket_NodeGone_PlacesFreeAfterLease(t *testing.T) {
 	}
 }
 
-func TestRenewLoop_LeaseRenewed_SocketsStayCounted(t *testing.T) {
+func TestRenew_EachSecond_SocketsStayCounted(t *testing.T) {
 	a, b, owner := twoNodes(t, 3*time.Second)
 	must(t, a.Join(t.Context(), func(string) {}))
 	_, err := openSocket(t, a, owner, 1)

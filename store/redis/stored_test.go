@@ -124,7 +124,7 @@ type storedModel struct {
 	store    *Store
 	owner    conversation.Owner
 	sessions map[string]*storedSession
-	last     conversation.Time // when the session that was created last expires; the count in Redis expires then
+	last     conversation.Time // the expiry time of the newest session; the count in Redis expires at that time
 }
 
 type storedSession struct {
@@ -149,7 +149,8 @@ func TestStoredBytes_RandomOperationsOverDays_CountedExactly(t *testing.T) {
 	})
 }
 
-// want returns the bytes of all sessions whose period has not passed. It returns 0 after the count has expired.
+// want returns the bytes of all sessions that expire in the current storedPeriod or later. It returns 0 after the count
+// has expired.
 func (m *storedModel) want() int64 {
 	now, period := conversation.TimeOf(m.server.Now()), func(at conversation.Time) int64 { return int64(at) / storedPeriod.Milliseconds() }
 	sum := int64(0)
@@ -161,7 +162,8 @@ func (m *storedModel) want() int64 {
 	return sum
 }
 
-// check compares the stored count with the model. If time changes the wanted count during the call of Usage, check calls it again.
+// check compares the stored count with the model. If time changes the wanted count during the call of Usage, check
+// calls Usage again.
 func (m *storedModel) check(rt *rapid.T) {
 	for {
 		want := m.want()

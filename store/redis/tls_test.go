@@ -12,9 +12,9 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// TestOpen_PrivateAuthority opens a store on servers whose certificates a private authority has signed. Each error must name the
-// problem, and no error may contain the password.
-func TestOpen_PrivateAuthority(t *testing.T) {
+// TestOpen_PrivateAuthority_TrustedOnlyWithCAFile opens a store on servers with certificates that a private authority
+// has signed. Each error must name the problem, and no error may contain the password.
+func TestOpen_PrivateAuthority_TrustedOnlyWithCAFile(t *testing.T) {
 	t.Parallel()
 	authority, other := redistest.NewAuthority(t), redistest.NewAuthority(t)
 	soon := time.Now().Add(time.Hour)
@@ -24,11 +24,11 @@ func TestOpen_PrivateAuthority(t *testing.T) {
 		query string
 		want  string // in the error; "" if the store opens
 	}{
-		"authority known":            {"127.0.0.1", soon, "?caFile=" + authority.File, ""},
-		"authority unknown":          {"127.0.0.1", soon, "", "signed by unknown authority; set caFile=PATH in the store's URL"},
-		"other authority":            {"127.0.0.1", soon, "?caFile=" + other.File, "; set caFile=PATH in the store's URL"},
-		"certificate of other host":  {"redis.example", soon, "?caFile=" + authority.File, "certificate is refused: x509: cannot validate certificate for 127.0.0.1"},
-		"certificate no longer good": {"127.0.0.1", time.Now().Add(-time.Minute), "?caFile=" + authority.File, "certificate has expired"},
+		"authority known":           {"127.0.0.1", soon, "?caFile=" + authority.File, ""},
+		"authority unknown":         {"127.0.0.1", soon, "", "signed by unknown authority; set caFile=PATH in the store's URL"},
+		"other authority":           {"127.0.0.1", soon, "?caFile=" + other.File, "; set caFile=PATH in the store's URL"},
+		"certificate of other host": {"redis.example", soon, "?caFile=" + authority.File, "certificate is refused: x509: cannot validate certificate for 127.0.0.1"},
+		"certificate has expired":   {"127.0.0.1", time.Now().Add(-time.Minute), "?caFile=" + authority.File, "certificate has expired"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, address := authority.Serve(t, test.host, test.until)

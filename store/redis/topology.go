@@ -46,8 +46,8 @@ func (t *topology) end() {
 	}
 }
 
-// ask updates the client's view of the Cluster. If no server answers, the view stays as it is. ForEachMaster is the only function
-// of the client that waits for the answer.
+// ask updates the client's view of the Cluster. If no server answers, the view stays unchanged. ForEachMaster is the
+// only function of the client that waits for the answer.
 func (t *topology) ask(ctx context.Context) {
 	if t.cluster == nil {
 		return

@@ -11,7 +11,8 @@ import (
 	"parley/store/storetest"
 )
 
-// TestStore_Cluster runs the suite storetest on a Cluster, as the user of the guide. Durable operations wait for replicas.
+// TestStore_Cluster runs the suite storetest on a Cluster, as the Redis user that web/guides/security.md describes.
+// Durable operations wait for replicas.
 func TestStore_Cluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.ClusterWithReplicas(t)

@@ -58,7 +58,8 @@ type NewMessage struct {
 	Role     string // "user" or "system"; "" is "user"
 	Metadata any    // encoded as a JSON object of at most 16 KiB; nil means none
 	OnBusy   string // what to do if the session has a live reply: "enqueue" (the default), "reject" or "interrupt"
-	// IdempotencyKey identifies the message. A second send with the same key has no effect. "" means a random key.
+	// IdempotencyKey identifies the message. "" means a random key. A second send with the same key stores no message. It
+	// yields the events of the first send's reply from the beginning, even if that reply has ended.
 	IdempotencyKey string
 }
 
@@ -73,6 +74,7 @@ type NewMessage struct {
 //   - Five attempts failed before the server confirmed the message: connection_lost. The server may have accepted the
 //     message.
 //   - The session or its history was removed before the reply ended: session_deleted, session_expired, session_cleared.
+//   - An earlier send had the same idempotency key, and its reply was removed: message_not_found.
 //   - ctx ended, or the client was closed.
 func (c *Client) Send(ctx context.Context, sessionID string, m NewMessage) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -139,33 +138,6 @@ func TestSend_HistoryClearedBeforeReply_YieldsReply(t *testing.T) {
 		s.readRequest()
 	})
 	equal(t, got, "created", "0 new", "completed new")
-}
-
-func TestSend_NotConfirmed_RepeatedWithSameKey(t *testing.T) {
-	keys, order := map[any]bool{}, ""
-	got := sendHi(t, func(s *serverSide) {
-		for s.readRequest() {
-			order += fmt.Sprint(s.request["type"], " ")
-			switch s.request["type"] {
-			case "subscribe":
-				s.subscribed("start")
-				if s.nth > 1 {
-					s.created()
-					s.completed("")
-				}
-			case "send":
-				if keys[s.request["idempotencyKey"]] = true; s.nth == 1 {
-					return // the server has accepted the message, but does not confirm it
-				}
-				s.sent()
-			}
-		}
-	})
-	equal(t, got, "created", "completed ")
-	// On the second socket, the client must not subscribe before it knows the id of the reply from the response.
-	if len(keys) != 1 || keys[nil] || !strings.HasPrefix(order, "subscribe send send subscribe ") {
-		t.Errorf("the client used the idempotency keys %v, and sent the requests %s", keys, order)
-	}
 }
 
 func TestSend_Refused_ReturnsErrorOfServer(t *testing.T) {

@@ -44,7 +44,7 @@ type conn struct {
 	// event, because that may take any time.
 	watchdog *time.Timer
 	ids      int           // number of requests so far; also the id of the newest request
-	stale    bool          // the socket was idle before, and no frame has arrived since then
+	stale    bool          // the socket was idle before this iteration, and no frame has arrived in the iteration
 	dead     bool          // a read or a write has failed
 	draining bool          // the server is shutting down
 	drain    time.Duration // the delay before the next attempt, as chosen by a draining server

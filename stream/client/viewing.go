@@ -78,15 +78,11 @@ func (v *viewing) follow(ctx context.Context, k *conn, yield func(Event, error) 
 		subscribed = true
 	}
 	if v.send != nil && v.reply == "" {
-		sent, err := k.ask(ctx, v.send, sendWait, func(f *frame) {
-			if subscribed && f.SessionID == v.session {
-				v.track.take(f, true) // skip this event: it belongs to another turn, because it comes before the response
-			}
-		})
+		replayed, err := v.confirm(ctx, k, subscribed)
 		if err != nil {
 			return err
 		}
-		v.reply, v.begun, v.attempt = sent.MessageID, true, 0
+		subscribed = subscribed && !replayed
 	}
 	if !subscribed { // after a lost connection, subscribe after the send: events of the reply must not come before its id
 		if err := v.subscribe(ctx, k, yield); err != nil {
@@ -107,6 +103,36 @@ func (v *viewing) follow(ctx context.Context, k *conn, yield func(Event, error) 
 			return err
 		}
 	}
+}
+
+// confirm sends the message and records the id of the reply. It skips the events before the response, because they belong to
+// other turns. But if the session was removed or its history was cleared, this may have happened after the turn began.
+//
+// If replayed is true, an earlier send with the same idempotency key began the turn. The reply may have begun, or even ended,
+// before the subscription. So confirm sets the track to the beginning of the reply, and the caller must subscribe again.
+func (v *viewing) confirm(ctx context.Context, k *conn, subscribed bool) (replayed bool, err error) {
+	last := ""
+	sent, err := k.ask(ctx, v.send, sendWait, func(f *frame) {
+		if subscribed && f.SessionID == v.session {
+			if e, _ := v.track.take(f, true); e.Type == Deleted || e.Type == Expired || e.Type == Cleared {
+				last = e.Type
+			}
+		}
+	})
+	if err != nil {
+		return false, err
+	}
+	v.reply, v.begun, v.attempt = sent.MessageID, true, 0
+	switch {
+	case sent.Cursor != "":
+		v.track.reset(sent.Cursor)
+		return true, nil
+	case last == Cleared:
+		v.uncertain = v.client.key != "" // without a key, the client cannot request the reply
+	case last != "":
+		return false, gone(last)
+	}
+	return false, nil
 }
 
 // deliver yields the event of a frame, unless the caller has got the event before. If text before the frame is missing,

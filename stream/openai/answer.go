@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	lineBuffer = 4 << 10 // bytes: several times the length of a usual line; answer.long collects a longer line
+	lineBuffer = 1 << 10 // bytes: three times the length of a usual line; answer.long collects a longer line
 	maxLine    = 1 << 20 // maximum length of a line, in bytes
 
 	// A response has at most maxAnswer bytes, and textOverhead more for each byte of its text: a server may send each
 	// character in an event of its own, with a few hundred bytes of other fields. So a model may reason at length, but
-	// cannot send for ever. None of these bytes stays in memory.
+	// cannot send for ever. The bytes outside the text do not stay in memory.
 	maxAnswer    = 64 << 20
 	textOverhead = 512
 

@@ -3,6 +3,7 @@ package openai
 import (
 	"bufio"
 	"context"
+	"io"
 	"net/http"
 	"sync"
 
@@ -80,7 +81,9 @@ func (m *Model) Close() { m.http.CloseIdleConnections() }
 func (m *Model) attempt(ctx context.Context, request openai.ChatCompletionRequest, write func([]byte)) (stream.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	body, err := m.open(ctx, request)
+	var body io.ReadCloser
+	var err error
+	onNewStack(func() { body, err = m.open(ctx, request) })
 	if err != nil {
 		return stream.Result{}, err
 	}
@@ -97,4 +100,17 @@ func (m *Model) attempt(ctx context.Context, request openai.ChatCompletionReques
 	a := answer{reader: reader, write: write, cancel: cancel}
 	err = a.read()
 	return a.result, err
+}
+
+// onNewStack runs f in another goroutine and waits for it. The calls below f need a large stack, and the stack of this goroutine
+// would stay that large while the reply is live: 16 KiB instead of 8. If f panics, onNewStack panics with the same value.
+func onNewStack(f func()) {
+	done := make(chan any)
+	go func() {
+		defer func() { done <- recover() }()
+		f()
+	}()
+	if panicked := <-done; panicked != nil {
+		panic(panicked)
+	}
 }

@@ -17,8 +17,14 @@ import (
 	"parley/stream"
 )
 
-// maxErrorBody is the maximum number of bytes that we read of an error response.
-const maxErrorBody = 64 << 10
+const (
+	// maxErrorBody is the maximum number of bytes that we read of an error response.
+	maxErrorBody = 64 << 10
+	// readBuffer and writeBuffer are the sizes of a connection's buffers, in bytes. The default sizes would add 5 KiB to the memory
+	// of each live reply. readBuffer has room for ten events. A prompt that does not fit into writeBuffer costs one more write.
+	readBuffer  = 2 << 10
+	writeBuffer = 1 << 10
+)
 
 // newTransport returns a transport for one provider. The transport has no timeout for response headers: we have seen a busy
 // local model send nothing for 12 s. [stream.Timeouts] limits the silence.
@@ -30,6 +36,8 @@ func newTransport() *http.Transport {
 		TLSHandshakeTimeout: 10 * time.Second,
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: 1024,
+		ReadBufferSize:      readBuffer,
+		WriteBufferSize:     writeBuffer,
 		IdleConnTimeout:     90 * time.Second,
 		DisableCompression:  true, // a server that compresses may hold tokens back
 		// All replies share one HTTP/2 connection. Pings detect a dead connection before all its replies time out.

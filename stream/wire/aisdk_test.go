@@ -108,7 +108,7 @@ func TestAISDK_SessionGone_EncodedAsError(t *testing.T) {
 	}
 }
 
-func TestAISDK_OtherEvents_Omitted(t *testing.T) {
+func TestAISDK_KindsOutsideDialect_EncodedAsNothing(t *testing.T) {
 	request := NewAISDKFrameEncoder("1")
 	for kind := range stream.EventKind(50) {
 		if kind >= stream.Created && kind <= stream.Expired {

@@ -16,7 +16,7 @@
 // The server guarantees this order:
 //
 //   - welcome is the first frame of a connection, and subscribed is the first frame of a subscription.
-//   - On a socket, sent comes before all events of its turn.
+//   - On a socket, the sent of the send that began a turn comes before all events of the turn.
 //   - The messages of a session come in order of creation. The events of a reply are message.created, then deltas without
 //     gaps or overlaps, then one terminal event: message.completed, .cancelled, .failed or .interrupted.
 //   - session.deleted and session.expired are the last event of a session.

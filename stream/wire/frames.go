@@ -81,12 +81,14 @@ type Unsubscribed struct {
 }
 
 // Sent is the response to Send after the turn has begun. MessageID is the id of the reply. Sent comes before all events of
-// the turn.
+// the turn. If an earlier send with the same IdempotencyKey began the turn, Cursor is the position before the reply, and
+// events of the turn may come before Sent. Otherwise, Cursor is "".
 type Sent struct {
 	Type      string `json:"type"` // "sent"
 	ReplyTo   string `json:"replyTo,omitempty"`
 	SessionID string `json:"sessionId"`
 	MessageID string `json:"messageId"`
+	Cursor    string `json:"cursor,omitempty"`
 }
 
 // Cancelled is the response to Cancel after the request to the model was closed. Message is the reply in its final state.

@@ -159,7 +159,8 @@ export interface SendOptions {
   metadata?: Record<string, unknown>;
   /** What the server does if another reply streams in the session. Default: "enqueue". */
   onBusy?: "enqueue" | "reject" | "interrupt";
-  /** Sends with the same key take effect once. Default: a random key. */
+  /** Sends with the same key take effect once. A second send() yields the reply of the first from the beginning, even if the
+   * reply has ended. Default: a random key. */
   idempotencyKey?: string;
   /** Ends the iteration. The reply continues. */
   signal?: AbortSignal;

@@ -74,9 +74,14 @@ export class Client {
   async *send(sessionId, content, options = {}) {
     const connection = this.#connectionFor(sessionId);
     // Subscribe before sending, so that no event of the reply is missed.
-    const { iterator, subscription } = connection.join(sessionId, undefined, options.signal);
+    let { iterator, subscription } = connection.join(sessionId, undefined, options.signal);
     try {
-      const messageId = await this.#begin(connection, subscription, content, options);
+      const { messageId, cursor } = await this.#begin(connection, subscription, content, options);
+      if (cursor !== undefined) {
+        // An earlier send with this key began the turn. The reply may have begun, or even ended, before the subscription.
+        iterator.return();
+        iterator = this.watch(sessionId, { after: cursor, signal: options.signal });
+      }
       for await (const event of iterator) {
         if (event.messageId === messageId) yield event;
         if (event.messageId === messageId && event.type === "end") return;
@@ -93,7 +98,8 @@ export class Client {
     const connection = this.#connectionFor(sessionId);
     const { iterator, subscription } = connection.join(sessionId, undefined, options.signal);
     try {
-      return { messageId: await this.#begin(connection, subscription, content, options) };
+      const { messageId } = await this.#begin(connection, subscription, content, options);
+      return { messageId };
     } finally {
       iterator.return();
     }
@@ -158,14 +164,14 @@ export class Client {
     return this.#rest("GET", `/analytics/metrics${queryOf({ startDate, endDate, granularity })}`);
   }
 
-  /** Sends a message and resolves with the reply's id. If the connection is lost, repeats the request with the same idempotency
+  /** Sends a message and resolves with the frame `sent`. If the connection is lost, repeats the request with the same idempotency
    * key, so that the message takes effect once. */
   async #begin(connection, subscription, content, { role, metadata, onBusy, idempotencyKey = randomKey(), signal }) {
     const frame = { type: "send", sessionId: subscription.sessionId, content, role, metadata, onBusy, idempotencyKey };
     for (let attempt = 1; ; attempt++) {
       while (!subscription.confirmed) await abortable(subscription.ready(), signal);
       try {
-        return (await abortable(connection.request(frame), signal)).messageId;
+        return await abortable(connection.request(frame), signal);
       } catch (error) {
         if (error.code !== "connection_lost" || attempt === SEND_ATTEMPTS) throw error;
       }

@@ -39,7 +39,7 @@ export class Composer {
     return content;
   }
 
-  /** The draft, whether or not it can be sent. */
+  /** Returns the draft, even if it cannot be sent. */
   get content() {
     return this.#text.value;
   }

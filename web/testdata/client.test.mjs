@@ -165,17 +165,23 @@ test("cut after the message was confirmed: it is not sent again", async () => {
 
 test("cut before the message was confirmed: repeated with its key", async () => {
   const reply = message(1, "assistant", TEXT);
-  server.onrequest = (socket, frame) => {
-    if (frame.type !== "send") return false;
-    if (server.messages.length === 0) return server.messages.push(reply), server.break(socket), true; // accepted, but not confirmed
-    server.frame(socket, { type: "sent", replyTo: frame.id, sessionId: SESSION, messageId: reply.messageId });
-    return true;
-  };
-  const seen = collect(connect().send(SESSION, "Hi"));
-  await until(() => seen.done);
-  const [first, again, ...more] = requestsOf("send");
-  assert.deepEqual([seen.error, again.idempotencyKey, more.length], [null, first.idempotencyKey, 0]);
-  assert.deepEqual([seen.events[0].type, seen.events.map((event) => event.delta ?? "").join("")], ["created", TEXT]);
+  for (const cursor of [START, undefined]) { // older servers send no cursor
+    server = new Server();
+    server.onrequest = (socket, frame) => {
+      if (frame.type !== "send") return false;
+      if (server.messages.length === 0) return server.messages.push(reply), server.break(socket), true; // accepted, but not confirmed
+      server.frame(socket, { type: "sent", replyTo: frame.id, sessionId: SESSION, messageId: reply.messageId, cursor });
+      return true;
+    };
+    client?.close();
+    const seen = collect(connect().send(SESSION, "Hi"));
+    await until(() => seen.done);
+    const [first, again, ...more] = requestsOf("send");
+    assert.deepEqual([seen.error, again.idempotencyKey, more.length], [null, first.idempotencyKey, 0]);
+    const { length } = seen.events.filter(({ type }) => type !== "delta");
+    assert.deepEqual([seen.events[0].type, length, seen.events.map((event) => event.delta ?? "").join("")], ["created", 2, TEXT]);
+    assert.equal(server.sockets.length, 2, "a repeat needs no socket of its own");
+  }
 });
 
 test("message never confirmed: connection_lost after five attempts", async () => {

@@ -59,7 +59,7 @@ func (c *checker) broken(promise Promise, format string, about ...any) {
 	c.found = append(c.found, Violation{promise, fmt.Sprintf(format, about...)})
 }
 
-// session checks the stored messages of a session. A message of the user and the reply to it alternate.
+// session checks the stored messages of a session. Messages of the user and replies must alternate.
 func (c *checker) session(s Session) {
 	if s.MessageCount != len(s.Messages) {
 		c.broken(Stored, "%s has messageCount %d and %d messages", s.ID, s.MessageCount, len(s.Messages))
@@ -94,7 +94,7 @@ func (c *checker) session(s Session) {
 	}
 }
 
-// sent checks that a confirmed message is stored.
+// sent checks that a confirmed message is stored once, in its session and with its reply.
 func (c *checker) sent(s Send) {
 	stored := 0
 	for _, p := range c.places {
@@ -121,8 +121,8 @@ func (c *checker) removed(session string) bool {
 	return slices.ContainsFunc(c.Removals, func(r Removal) bool { return r.Session == session })
 }
 
-// order checks that a message that was confirmed before another one was sent also stands before it. It checks that every
-// stored message was sent.
+// order checks that a message comes before all messages that were sent after its confirmation. It also checks that a
+// client has sent each stored message.
 func (c *checker) order() {
 	var session string
 	var latest time.Time // the latest begin of a send so far
@@ -183,7 +183,7 @@ func (c *checker) read(r Read) {
 	}
 }
 
-// text checks a text that a client got of a reply: the model must have sent it at the offset.
+// text checks a part of a reply that a client got: the model must have sent the same text at this offset.
 func (c *checker) text(where, reply string, offset int, text string) {
 	asked, ok := c.messageOf[reply]
 	if !ok {

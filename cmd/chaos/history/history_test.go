@@ -43,7 +43,8 @@ func whole() History {
 	}
 }
 
-// Each case changes a history without a violation. Check must report the promise, and nothing without the change.
+// Each case changes a history without a violation. Check must report the broken promise. Without a change, it must
+// report nothing.
 func TestCheck_EachPromiseBroken_Reported(t *testing.T) {
 	if found := Check(whole()); len(found) > 0 {
 		t.Fatalf("violations in a history without any: %v", found)
@@ -119,7 +120,7 @@ func TestCheck_LossyHistory_OnlyLossAllowed(t *testing.T) {
 	}
 }
 
-func TestCheck_ReplyAtLengthBound_IsWhole(t *testing.T) {
+func TestCheck_ReplyEndedByLength_NoViolation(t *testing.T) {
 	h := whole()
 	m := &h.Stored[0].Messages[3]
 	m.Status, m.FinishReason, m.Content = "completed", "length", "three"

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// endings checks that everyone got the same ending of a reply, and that the ending fits to what the model sent.
+// endings checks that the store and all clients have the same ending of a reply, and that the ending fits the model's
+// response.
 func (c *checker) endings() {
 	seen := make(map[string]Message) // by id: the first ending
 	compare := func(who string, m Message) {

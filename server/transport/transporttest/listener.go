@@ -1,5 +1,5 @@
-// Package transporttest has a network in memory. With it, a test of a server can run in a synctest bubble, where hours pass at once.
-// Only tests import it.
+// Package transporttest has a network in memory. With it, a test of a server can run in a synctest bubble, where hours
+// pass at once. Only tests import it.
 package transporttest
 
 import (
@@ -20,8 +20,8 @@ func Listen() *Listener {
 	return &Listener{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// Dial returns the client's side of a new connection. If wrap is not nil, Accept returns the result of wrap for the server's side.
-// The error is net.ErrClosed, or that of ctx.
+// Dial returns the client's side of a new connection. If wrap is not nil, Accept returns the result of wrap for the
+// server's side. The error is net.ErrClosed, or that of ctx.
 func (l *Listener) Dial(ctx context.Context, wrap func(net.Conn) net.Conn) (net.Conn, error) {
 	client, server := net.Pipe()
 	if wrap != nil {

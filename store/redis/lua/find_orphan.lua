@@ -1,5 +1,5 @@
--- Finds the unsettled turn that a node began in a session: the live turn or, if the session is gone, the turn that
--- was live last.
+-- Finds the unsettled turn that a node began in a session: the live turn or, if the session is gone, the last turn
+-- before its end.
 -- KEYS[1] the session
 -- ARGV[1] the session's id · ARGV[2] the node · ARGV[3] the waiter that began the turn, '' for any
 -- Result: {reply, fencing token, estimated tokens of the prompt, text of the reply, '' if the session is gone} · nil no such turn

@@ -13,11 +13,13 @@ local function add(member, size)
   more = #page == limit or #page > 0 and bytes > PAGE_BYTES
   if not more then page[#page + 1] = member end
 end
--- Adds the members from first to last. It reads few at once, because large members that do not fit would take much memory.
+-- Adds the members from first to last. If the whole session fits a page, one ZRANGE reads them all. Otherwise it reads few
+-- members at a time, because large members that do not fit would take much memory.
+local most = s.bytes and s.bytes <= PAGE_BYTES and limit + 1 or HISTORY_FIRST_READ
 local function take(first, last)
   local key = messages_key(s.id)
   repeat
-    local read, members = int(math.min(HISTORY_FIRST_READ, limit + 1 - #page))
+    local read, members = int(math.min(most, limit + 1 - #page))
     if ascending then members = redis.call('ZRANGE', key, first, last, 'BYLEX', 'LIMIT', 0, read)
     else members = redis.call('ZRANGE', key, first, last, 'BYLEX', 'REV', 'LIMIT', 0, read) end
     for i = 1, #members do

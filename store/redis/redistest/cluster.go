@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Nodes is a Cluster of three masters. Each master has one replica, or none has.
+// Nodes is a Cluster of three masters. Either each master has one replica, or no master has one.
 type Nodes struct {
 	URL      string // URL of a store on this Cluster, for redis.Open
 	Masters  []*Server
@@ -111,7 +111,7 @@ func (c *Nodes) AwaitPromotion(shard int) { c.Replicas[shard].AwaitRole("master"
 type Migration struct {
 	slot     string
 	from, to *Server
-	others   []*Server // the masters beside from and to
+	others   []*Server // the masters except from and to
 }
 
 // Migrate begins to move the slot of key from its master to another one. The slot keeps all keys until MoveKeys.

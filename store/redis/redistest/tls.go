@@ -34,8 +34,8 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Serve starts a server that accepts TLS connections at the returned address, besides plain connections at Server.Addr. Its
-// certificate is for host, an IP address or a name, and is valid until that time.
+// Serve starts a server that accepts TLS connections at the returned address, besides plain connections at Server.Addr.
+// Its certificate is for host, an IP address or a name, and is valid until the time until.
 func (a *Authority) Serve(t testing.TB, host string, until time.Time) (s *Server, address string) {
 	t.Helper()
 	leaf := &x509.Certificate{DNSNames: []string{host}}
