@@ -103,12 +103,15 @@ func (r *reading) history(at ref, count, budget int) ([]conversation.Message, er
 // indexed returns the newest indexed messages, at most conversation.IndexLimit, oldest first. count is the number of messages of the
 // session.
 func (r *reading) indexed(at ref, count int) ([]conversation.Indexed, error) {
-	newest := make([]conversation.Indexed, 0, min(count, conversation.IndexLimit))
+	var newest []conversation.Indexed
 	// The ids share memory, and so do the terms. With memory of their own, they would be 3,000 of a turn's 3,700 allocations.
 	var ids strings.Builder
 	var terms window.Terms
 	index := r.span(indexBucket, at.key())
 	for id, value, ok := index.before(""); ok && len(newest) < conversation.IndexLimit; id, value, ok = index.prev() {
+		if newest == nil {
+			newest = make([]conversation.Indexed, 0, min(count, conversation.IndexLimit))
+		}
 		ids.Write(id)
 		if cap(terms)-len(terms) < len(value)/2 { // a term has at least two bytes
 			terms = make(window.Terms, 0, max(2*cap(terms), len(value)/2))
