@@ -119,8 +119,8 @@ func TestMarkdown_Syntax_BecomesElements(t *testing.T) {
 	}
 }
 
-// TestLog_LinearTime compares the script times for a small input and for an input of 8 times its size. Linear work takes 8 times as
-// long for the large input, quadratic work 64 times. The limit is 32 times. The time of the small input is the shortest of three.
+// TestLog_LinearTime compares the script times for a small input and for an input of 8 times its size. Linear work takes 8 times
+// as long for the large input, quadratic work 64 times. The limit is 32 times. The time of the small input is the shortest of three.
 // The large input is measured again only if its time exceeds the limit, because a busy machine does not make a script faster.
 func TestLog_LinearTime(t *testing.T) {
 	const ratio, margin, attempts = 8, 4, 3

@@ -36,8 +36,8 @@ func newVocabulary(encoding tokenizer.Encoding) *vocabulary {
 	}
 }
 
-// listBlanks returns the ranks of the tokens that can be part of whitespace. It takes as much time as the rest of a vocabulary, and
-// only texts with blank lines need it.
+// listBlanks returns the ranks of the tokens that can be part of whitespace. It takes as much time as the rest of a
+// vocabulary, and only texts with blank lines need it.
 func listBlanks(encoding tokenizer.Encoding) map[string]uint32 {
 	// list is a second codec, freed after this function: Decode builds a table that Count does not need.
 	list, _ := tokenizer.Get(encoding)

@@ -100,8 +100,8 @@ func (r *reading) history(at ref, count, budget int) ([]conversation.Message, er
 	return newest, nil
 }
 
-// indexed returns the newest indexed messages, at most conversation.IndexLimit, oldest first. count is the number of messages of the
-// session.
+// indexed returns the newest indexed messages, at most conversation.IndexLimit, oldest first. count is the number of messages of
+// the session.
 func (r *reading) indexed(at ref, count int) ([]conversation.Indexed, error) {
 	var newest []conversation.Indexed
 	// The ids share memory, and so do the terms. With memory of their own, they would be 3,000 of a turn's 3,700 allocations.
