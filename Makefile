@@ -5,6 +5,7 @@
 #   TESTFLAGS   more flags for go test, for example -count=1, which ignores cached results
 #   FUZZTIME    the time that `make fuzz` runs each fuzz target (30s)
 #   CHAOS       the time that `make chaos` takes (1h), and CHAOSFLAGS more flags: go run ./cmd/chaos --help
+#   BENCHFLAGS  more flags for `make bench`: go run ./cmd/bench --help
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CHECKS      := inherit,ST1000,ST1016
@@ -12,6 +13,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 FUZZTIME    ?= 30s
 CHAOS       ?= 1h
 CHAOSFLAGS  ?=
+BENCHFLAGS  ?=
 CI          ?= false
 
 # VERSION is the version of a release: the tag. Between tags, it is the tag with the number of later commits. Without tags, it is
@@ -56,7 +58,7 @@ packages = ./server ./store/redis $$(go list ./... | grep -vE '/cmd/parley$$|/cm
 # conversation/tokens has one test that does, which the target race runs.
 sequential = ./conversation/window ./conversation/tokens
 
-.PHONY: help build release test test-unit needs format vet lint govulncheck suites counts race commands redis faults chaos fuzz clean
+.PHONY: help build release test test-unit needs format vet lint govulncheck suites counts race commands redis faults chaos bench fuzz clean
 
 help: ## lists the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
@@ -111,6 +113,9 @@ faults: ## runs each fault of `make chaos` once, in its short form (2 minutes)
 
 chaos: ## drives servers through faults for CHAOS (1h), and writes the table of web/guides/reliability.md
 	go run ./cmd/chaos --duration $(CHAOS) --table web/guides/reliability.md $(CHAOSFLAGS)
+
+bench: ## measures the server beside the bare pipe, and writes the table and the plots of web/guides/performance.md (20 minutes)
+	go run ./cmd/bench --into web/guides/performance.md --growth web/guides --cold $(BENCHFLAGS)
 
 needs: ## installs the commands that the tests need (as root on Debian), or lists them and the skipped tests
 	@lack() { \

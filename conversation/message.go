@@ -1,7 +1,6 @@
 package conversation
 
 import (
-	"bytes"
 	"encoding/json"
 
 	"parley/conversation/window"
@@ -85,14 +84,6 @@ func (m *Message) AsLost() Message {
 	return lost
 }
 
-// Created returns the JSON that viewers see when the message is created. For a reply, that is AsBegun.
-func (m *Message) Created() []byte {
-	if m.Role == Assistant {
-		return encode(m.AsBegun())
-	}
-	return encode(m)
-}
-
 // Ending returns the reply's final state in the form that viewers see.
 func (m *Message) Ending() stream.Ending {
 	ending := stream.Ending{State: m.Status, Message: m.Document()}
@@ -100,16 +91,6 @@ func (m *Message) Ending() stream.Ending {
 		ending.Error = encode(m.Error)
 	}
 	return ending
-}
-
-// Document returns the message as a document, which shares the memory of Content.
-func (m *Message) Document() *stream.Document {
-	const content = `"content":` // no earlier field has text of a client, so the first match is this field
-	empty := *m
-	empty.Content = ""
-	text := encode(&empty)
-	at := bytes.Index(text, []byte(content)) + len(content)
-	return &stream.Document{Before: text[:at:at], Content: m.Content, After: text[at+len(`""`):]}
 }
 
 // Entry returns the message as a topic entry. The entry of a reply has the text and the ending in m; if the reply is
@@ -120,16 +101,4 @@ func (m *Message) Entry() *stream.Entry {
 		entry.Reply = stream.EndedReply(m.ID, m.Content, m.Ending())
 	}
 	return entry
-}
-
-// encode returns v as JSON, without HTML escapes. It panics on an error. An error cannot happen: v is a plain struct,
-// and its metadata was checked on arrival.
-func encode(v any) []byte {
-	var buffer bytes.Buffer
-	encoder := json.NewEncoder(&buffer)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		panic(err)
-	}
-	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n"))
 }

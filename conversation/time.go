@@ -24,7 +24,7 @@ func (t Time) String() string { return t.Go().Format(timeLayout) }
 
 // MarshalJSON writes t as an ISO 8601 string.
 func (t Time) MarshalJSON() ([]byte, error) {
-	return t.Go().AppendFormat(make([]byte, 0, len(timeLayout)+2), `"`+timeLayout+`"`), nil
+	return t.append(make([]byte, 0, len(timeLayout)+2)), nil
 }
 
 // UnmarshalJSON reads the format that MarshalJSON writes. It returns an error for any other format.

@@ -18,6 +18,7 @@ func TestDocs_EachPath_ServedWithoutKeyAndCompressed(t *testing.T) {
 	for path, contentType := range map[string]string{
 		"/openapi.yaml": "application/yaml", "/asyncapi.yaml": "application/yaml",
 		"/docs": "text/html; charset=utf-8", "/docs/guides/protocol": "text/html; charset=utf-8", "/docs/guides/operation": "text/html; charset=utf-8",
+		"/docs/guides/growth-sessions.svg": "image/svg+xml",
 	} {
 		t.Run(path, func(t *testing.T) {
 			plain := p.call("GET", path, nil, "Authorization", "", "Accept-Encoding", "identity")

@@ -35,11 +35,12 @@ func (s *Server) withAddressLimits(h handler) handler {
 	}
 }
 
-// setLimitHeaders sets the three X-RateLimit headers.
+// setLimitHeaders sets the three X-RateLimit headers. Their names are in Go's canonical form, because Set allocates for any other
+// form.
 func setLimitHeaders(h http.Header, d limit.Decision) {
-	h.Set("X-RateLimit-Limit", strconv.Itoa(d.Limit))
-	h.Set("X-RateLimit-Remaining", strconv.Itoa(d.Remaining))
-	h.Set("X-RateLimit-Reset", strconv.FormatInt(int64(d.Reset), 10))
+	h.Set("X-Ratelimit-Limit", strconv.Itoa(d.Limit))
+	h.Set("X-Ratelimit-Remaining", strconv.Itoa(d.Remaining))
+	h.Set("X-Ratelimit-Reset", strconv.FormatInt(int64(d.Reset), 10))
 }
 
 // address returns the IP address of the client, also behind a trusted proxy: see [transport.Connections.Client].

@@ -23,9 +23,15 @@ type handler func(c *gin.Context) (any, error)
 // keyRequestID is the name under which a gin context stores the request's id.
 const keyRequestID = "parley.requestId"
 
-// dataPolicy is the Content-Security-Policy of a response that is no page. A browser that displays the response loads and runs
-// nothing, and no page can frame it.
-const dataPolicy = "default-src 'none'; frame-ancestors 'none'"
+// These are values of headers that most responses have. All responses share them, and nothing changes them.
+var (
+	noStore  = []string{"no-store"}
+	noSniff  = []string{"nosniff"}
+	jsonType = []string{"application/json; charset=utf-8"}
+	// dataPolicy is the Content-Security-Policy of a response that is no page. A browser that displays the response loads and runs
+	// nothing, and no page can frame it.
+	dataPolicy = []string{"default-src 'none'; frame-ancestors 'none'"}
+)
 
 // identify is middleware that gives a request its id: the client's X-Request-Id if it is valid, otherwise a random one. It also
 // sets the deadline for the body, and the security headers of a response that is no page. Pages replace them (see web.Guard).
@@ -36,8 +42,8 @@ func (s *Server) identify(c *gin.Context) {
 	}
 	c.Set(keyRequestID, id)
 	c.Header("X-Request-Id", id)
-	c.Header("X-Content-Type-Options", "nosniff")
-	c.Header("Content-Security-Policy", dataPolicy)
+	h := c.Writer.Header()
+	h["X-Content-Type-Options"], h["Content-Security-Policy"] = noSniff, dataPolicy
 	if c.Request.ContentLength != 0 { // decodeBody removes the deadline when it has read the body
 		_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(bodyTimeout))
 	}
@@ -97,10 +103,19 @@ func (s *Server) writeRefusal(c *gin.Context, err error) {
 func (s *Server) writeJSON(c *gin.Context, status int, value any) {
 	body := encodeJSON(value)
 	s.writeBounded(c, len(body), func() {
-		c.Header("Cache-Control", "no-store")
-		c.Data(status, "application/json; charset=utf-8", body)
+		h := c.Writer.Header()
+		h["Cache-Control"], h["Content-Type"] = noStore, jsonType
+		if len(body) > smallBody {
+			h.Set("Content-Length", strconv.Itoa(len(body)))
+		}
+		c.Status(status)
+		_, _ = c.Writer.Write(body) // an error means that the client has left
 	})
 }
+
+// smallBody is the size, in bytes, of the largest body for which net/http itself adds the Content-Length. Without this header,
+// most responses have eight headers, the most that a Go map holds without growing.
+const smallBody = 2048
 
 // encodeJSON returns value as JSON. The text of a message may be large, so a message is encoded without a second buffer.
 func encodeJSON(value any) []byte {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -13,8 +14,18 @@ import (
 
 // singleHeaders lists the headers that a request may have only once. Otherwise, a proxy could act on the first value and this
 // server on the second. The functions bearer and socket.CheckHandshake refuse repeated Authorization and Origin headers.
-var singleHeaders = []string{
+var singleHeaders = canonical(
 	"Content-Type", "Content-Encoding", headerIdempotencyKey, headerLastEventID, "Sec-WebSocket-Version", "Sec-WebSocket-Key",
+)
+
+// header is the name of a header, as documents spell it and as http.Header has it.
+type header struct{ name, key string }
+
+func canonical(names ...string) (all []header) {
+	for _, name := range names {
+		all = append(all, header{name, http.CanonicalHeaderKey(name)})
+	}
+	return all
 }
 
 // strict calls h if the request passes two checks: the query has only parameters that the route accepts, each at most once,
@@ -24,9 +35,9 @@ func (s *Server) strict(query []string, h handler) handler {
 		if err := checkQuery(c.Request.URL.RawQuery, query); err != nil {
 			return nil, err
 		}
-		for _, name := range singleHeaders {
-			if len(c.Request.Header.Values(name)) > 1 {
-				return nil, api.Invalid(name, "must be sent once")
+		for _, h := range singleHeaders {
+			if len(c.Request.Header[h.key]) > 1 {
+				return nil, api.Invalid(h.name, "must be sent once")
 			}
 		}
 		return h(c)

@@ -1,9 +1,6 @@
 package stream
 
-import (
-	"slices"
-	"unsafe"
-)
+import "slices"
 
 // Document is a final message as JSON, in three parts: Content is the text, which is not yet encoded. Before and After are
 // the JSON before and after the text. So the reply and its ending share one copy of the text. A Document never changes.
@@ -18,17 +15,16 @@ const afterDocument = 256
 
 // AppendJSON appends the JSON of the message. It grows dst once, to the size that is needed, because the text may be large.
 func (d *Document) AppendJSON(dst []byte) []byte {
-	content := unsafe.Slice(unsafe.StringData(d.Content), len(d.Content)) // AppendString does not change it
-	dst = slices.Grow(dst, len(d.Before)+stringSize(content)+len(d.After)+afterDocument)
-	dst = AppendString(append(dst, d.Before...), content)
+	dst = slices.Grow(dst, len(d.Before)+StringSize(d.Content)+len(d.After)+afterDocument)
+	dst = AppendString(append(dst, d.Before...), d.Content)
 	return append(dst, d.After...)
 }
 
-// stringSize returns the number of bytes that AppendString appends for s.
-func stringSize(s []byte) int {
+// StringSize returns the number of bytes that AppendString appends for s.
+func StringSize(s string) int {
 	size := len(s) + len(`""`)
-	for _, c := range s {
-		switch {
+	for i := range len(s) {
+		switch c := s[i]; {
 		case c >= ' ' && c != '"' && c != '\\':
 		case c == '"', c == '\\', c == '\n', c == '\r', c == '\t':
 			size++
@@ -40,11 +36,12 @@ func stringSize(s []byte) int {
 }
 
 // AppendString appends s as a JSON string. s must be valid UTF-8.
-func AppendString(dst, s []byte) []byte {
+func AppendString[T string | []byte](dst []byte, s T) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
 	start := 0
-	for i, c := range s {
+	for i := range len(s) {
+		c := s[i]
 		if c >= ' ' && c != '"' && c != '\\' {
 			continue
 		}

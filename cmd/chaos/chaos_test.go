@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -134,18 +133,6 @@ func TestTable_ResultsOfOneRow_WorstIsKept(t *testing.T) {
 		if !strings.Contains(table, want) {
 			t.Errorf("the table lacks %q:\n%s", want, table)
 		}
-	}
-	file := filepath.Join(t.TempDir(), "guide.md")
-	if err := os.WriteFile(file, []byte("before\n"+tableBegin+"old\n"+tableEnd+"after\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if err := writeTable(file, "new\n"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if text, _ := os.ReadFile(file); string(text) != "before\n"+tableBegin+"\nnew\n\n"+tableEnd+"after\n" {
-		t.Errorf("the file is %q", text)
 	}
 }
 

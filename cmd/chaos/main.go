@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"parley/cmd/internal/guide"
 )
 
 // command is the command line.
@@ -86,18 +88,18 @@ func (c *command) run(ctx context.Context, out io.Writer) (broken bool, err erro
 		rows: chosen, seed: c.Seed, tries: c.Tries, duration: c.Duration, parallel: c.Parallel,
 		conditions: conditions{binary: binary, scale: c.Scale, margin: c.Margin},
 	}
-	say("%d faults, first seed %d, commit %s", len(chosen), c.Seed, commit())
+	say("%d faults, first seed %d, commit %s", len(chosen), c.Seed, guide.Commit())
 	p.run(ctx, say, func(r result) {
 		all.add(r)
 		report(r, c.Scale, say)
 		broken = broken || len(r.violations) > 0
 	})
-	text := about(begun) + "\n\n" + all.markdown()
+	text := guide.About(begun, time.Since(begun).Round(time.Minute).String()+" of faults") + "\n\n" + all.markdown()
 	if c.Table == "" {
 		fmt.Fprint(out, "\n", text)
 		return broken, nil
 	}
-	return broken, writeTable(c.Table, text)
+	return broken, guide.WriteTable(c.Table, "chaos", text)
 }
 
 // choose returns the rows that the flags select.

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 )
@@ -76,24 +75,4 @@ func megabytes(n int64) string {
 		return "–"
 	}
 	return fmt.Sprintf("%d MB", n>>20)
-}
-
-// The table stands in the file between these two lines.
-const (
-	tableBegin = "<!-- chaos -->\n"
-	tableEnd   = "<!-- /chaos -->\n"
-)
-
-// writeTable replaces the text between the two markers in a file.
-func writeTable(path, text string) error {
-	file, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	before, rest, ok := strings.Cut(string(file), tableBegin)
-	_, after, closed := strings.Cut(rest, tableEnd)
-	if !ok || !closed {
-		return fmt.Errorf("%s has no lines %s and %s", path, strings.TrimSpace(tableBegin), strings.TrimSpace(tableEnd))
-	}
-	return os.WriteFile(path, []byte(before+tableBegin+"\n"+text+"\n"+tableEnd+after), 0o644)
 }

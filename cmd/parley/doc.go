@@ -3,6 +3,7 @@
 //	parley serve      run the server
 //	parley keys       create, list, revoke and rotate API keys, directly in the store
 //	parley store      check the file of the embedded store for damage
+//	parley bench      generate load, and measure what a server pays for it
 //	parley version    print the version
 //
 // This package reads flags and environment variables, wires the other packages together, and starts and drains them. It is the

@@ -57,9 +57,12 @@ var packages = []allowedImports{
 	{"server/api", []string{"server/transport", "conversation", "stream", "auth", "auth/limit"}}, // shared by REST and sockets; its responses show the figures of a limit
 	{"server/socket", []string{"server/transport", "conversation", "conversation/turn", "stream", "stream/wire", "auth", "server/api"}},
 	{"server", []string{"server/api", "server/socket", "server/docs", "server/transport", "conversation", "conversation/service", "conversation/turn", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web"}},
+	{"cmd/parley/bench", []string{"stream/wire"}}, // a client of any server, and two small servers
 	{"cmd/parley", []string{everything}},
+	{"cmd/internal/guide", nil},
+	{"cmd/bench", []string{"cmd/internal/guide", "cmd/parley/bench"}}, // it drives real processes, too
 	{"cmd/chaos/history", nil},
-	{"cmd/chaos", []string{"cmd/chaos/history", "store/redis/redistest", "stream/client"}}, // it drives real processes
+	{"cmd/chaos", []string{"cmd/internal/guide", "cmd/chaos/history", "store/redis/redistest", "stream/client"}}, // it drives real processes
 }
 
 // backend lists packages that store, the two stores and storetest may import. These packages define the interfaces that a store
@@ -71,11 +74,12 @@ const everything = "*" // matches every package of the repository
 // onlyIn lists, for each third-party module, the packages that may import it. The prefix testsOf means that only the tests of the
 // package may import the module.
 var onlyIn = map[string][]string{
-	"github.com/gin-gonic/gin":          {"server"},
-	"github.com/redis/go-redis":         {"store/redis"},
-	"github.com/sashabaranov/go-openai": {"stream/openai"},
-	"github.com/yuin/gopher-lua":        {testsOf + "store/redis"},
-	"github.com/coder/websocket":        {"server/socket", "stream/client", testsOf + "server", testsOf + "cmd/parley"},
+	"github.com/gin-gonic/gin":                {"server"},
+	"github.com/redis/go-redis":               {"store/redis"},
+	"github.com/sashabaranov/go-openai":       {"stream/openai"},
+	"github.com/yuin/gopher-lua":              {testsOf + "store/redis"},
+	"github.com/coder/websocket":              {"server/socket", "stream/client", "cmd/parley/bench", testsOf + "server", testsOf + "cmd/parley"},
+	"github.com/HdrHistogram/hdrhistogram-go": {"cmd/parley/bench"},
 }
 
 const testsOf = "tests of "
@@ -109,7 +113,7 @@ func TestImportCheck_EachRule_ReportsViolationsOnly(t *testing.T) {
 		"gin in a test outside server":                 {"web/a_test.go", `package web; import "github.com/gin-gonic/gin"`, `only server may import`},
 		"go-redis outside store/redis":                 {"store/a.go", `package store; import redis "github.com/redis/go-redis/v9"`, `only store/redis may import`},
 		"go-openai outside stream/openai":              {"stream/simulated/a.go", `package simulated; import "github.com/sashabaranov/go-openai"`, `only stream/openai may import`},
-		"websocket in cmd/parley, outside tests":       {"cmd/parley/a.go", `package main; import "github.com/coder/websocket"`, `only server/socket or stream/client or tests of server or tests of cmd/parley may import`},
+		"websocket in cmd/parley, outside tests":       {"cmd/parley/a.go", `package main; import "github.com/coder/websocket"`, `only server/socket or stream/client or cmd/parley/bench or tests of server or tests of cmd/parley may import`},
 		"import of an unknown package":                 {"server/a.go", `package server; import "parley/queue"`, `server may not import parley/queue`},
 		"package without a row":                        {"queue/a.go", "// Package queue is new.\npackage queue", `queue is not in the table of packages: add it to the table`},
 		"comment not attached to the package":          {"auth/limit/a.go", "// Not right above.\n\npackage limit", `auth/limit has no package comment`},

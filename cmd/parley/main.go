@@ -19,6 +19,7 @@ type commands struct {
 	Serve   serve         `cmd:"" help:"Run the server."`
 	Keys    keys          `cmd:"" help:"Manage API keys directly in the store."`
 	Store   storeCommands `cmd:"" help:"Check the file of the embedded store."`
+	Bench   benchCommands `cmd:"" help:"Generate load, and measure what a server pays for it."`
 	Version version       `cmd:"" help:"Print the version."`
 }
 
@@ -48,6 +49,7 @@ func run(args []string, out, errs io.Writer) int {
 	}
 	ignored := signal.Ignored(syscall.SIGINT) // shell scripts start background jobs with SIGINT ignored
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(context.CancelFunc(func() {
 		stop()

@@ -90,9 +90,7 @@ func (t *Turn) fit() stream.Request {
 	f.Compare(o.Embeddings.OfMessage(t.ctx, f))
 	f.Plan()
 	fault := o.Summaries.BeforeReply(t.ctx, owner, f)
-	ctx, cancel := context.WithTimeout(t.ctx, readTimeout)
-	defer cancel()
-	if err := background.ReadTexts(ctx, o.Store, owner, f, f.Sent()); err != nil {
+	if err := t.readTexts(f); err != nil {
 		if t.ctx.Err() == nil {
 			o.Log.Warn("messages for the context window could not be read; the reply is built from the newest alone",
 				"session", t.begun.Key.SessionID, "message", t.begun.Key.ReplyID, "error", err)
@@ -108,6 +106,17 @@ func (t *Turn) fit() stream.Request {
 	request := f.Request()
 	request.MaxBytes = window.ReplyBytes(request.MaxTokens, o.MaxBytes)
 	return request
+}
+
+// readTexts reads the texts of the older messages that the prompt sends.
+func (t *Turn) readTexts(f *prompt.Fit) error {
+	sent := f.Sent()
+	if len(f.Missing(sent)) == 0 { // as in most turns: the history has all texts
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, readTimeout)
+	defer cancel()
+	return background.ReadTexts(ctx, t.turns.options.Store, t.begun.Key.Owner, f, sent)
 }
 
 // write calls the model and appends its text to the reply.

@@ -16,7 +16,7 @@
 // A guide's headings get the ids that GitHub gives them, so a link with a fragment works on GitHub and on the served page.
 // Links between files of the repository become links between served pages (see the function served). In a guide's file, the
 // comments <!-- contents --> and <!-- /contents --> enclose a list of contents. The served page generates its own list from
-// the headings. A test compares the list in the file with the headings.
+// the headings. A test compares the list in the file with the headings. The images of guides are SVG files beside them.
 //
 // # Rendering
 //

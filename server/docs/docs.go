@@ -3,6 +3,7 @@ package docs
 import (
 	_ "embed"
 	"html/template"
+	"io/fs"
 	"net/http"
 	"sync"
 
@@ -35,6 +36,9 @@ func New() *Docs {
 	for _, name := range guideNames {
 		d.pages[guidePath(name)] = page(func() ([]byte, error) { return renderGuide(name) })
 	}
+	for _, name := range guideImages() {
+		d.pages[guidePath(name)] = sync.OnceValues(func() (http.Handler, error) { return image(name) })
+	}
 	return d
 }
 
@@ -47,19 +51,28 @@ func (d *Docs) Find(path string) (http.Handler, error) {
 	return nil, nil
 }
 
-// page returns a function that renders a page on its first call, and returns a handler for the page. The handler sets the
-// headers of web.Guard.
+// page returns a function that renders a page on its first call, and returns a handler for the page.
 func page(render func() ([]byte, error)) func() (http.Handler, error) {
 	return sync.OnceValues(func() (http.Handler, error) {
 		html, err := render()
 		if err != nil {
 			return nil, err
 		}
-		file := web.NewFile("text/html; charset=utf-8", html)
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			web.Guard(w.Header())
-			file.ServeHTTP(w, r)
-		}), nil
+		return guarded(web.NewFile("text/html; charset=utf-8", html)), nil
+	})
+}
+
+// image returns a handler for an image of a guide.
+func image(name string) (http.Handler, error) {
+	content, err := fs.ReadFile(web.Guides(), name)
+	return guarded(web.NewFile("image/svg+xml", content)), err
+}
+
+// guarded adds the headers of web.Guard.
+func guarded(file *web.File) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		web.Guard(w.Header())
+		file.ServeHTTP(w, r)
 	})
 }
 

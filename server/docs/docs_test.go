@@ -81,6 +81,24 @@ func idsOf(t *testing.T, path, page string) map[string]bool {
 	return ids
 }
 
+// TestPages_ImagesResolve checks every image of every guide.
+func TestPages_ImagesResolve(t *testing.T) {
+	found := 0
+	for path, text := range pages(t) {
+		for _, source := range regexp.MustCompile(`<img src="([^/"]+)"`).FindAllStringSubmatch(text, -1) {
+			w := get(t, New(), guidePath(source[1]))
+			if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "image/svg+xml" || !strings.HasPrefix(w.Body.String(), "<svg ") ||
+				w.Header().Get("Content-Security-Policy") != web.ContentSecurityPolicy {
+				t.Errorf("%s shows %s: status %d, headers %v", path, source[1], w.Code, w.Header())
+			}
+			found++
+		}
+	}
+	if found == 0 || found != len(guideImages()) {
+		t.Errorf("the guides show %d images, and their folder has %d", found, len(guideImages()))
+	}
+}
+
 // TestPages_LinksResolve checks every link of every page.
 func TestPages_LinksResolve(t *testing.T) {
 	all := pages(t)

@@ -12,11 +12,21 @@ import (
 )
 
 // guideNames lists the guides in reading order.
-var guideNames = []string{"protocol", "ai-sdk", "context-window", "limits", "keys", "redis", "deployment", "security", "operation", "reliability"}
+var guideNames = []string{"protocol", "ai-sdk", "context-window", "limits", "keys", "redis", "deployment", "security", "operation", "reliability", "performance"}
 
 // referenceFiles lists the files outside the guides' folder that guides may link to. On the served pages, these links lead to
 // the reference.
 var referenceFiles = []string{"../../README.md", "../../server/docs/openapi.yaml", "../../server/docs/asyncapi.yaml"}
+
+// guideImages returns the names of the images in the guides' folder. A guide refers to an image by its name alone, so that the
+// reference works in the repository and on the served page.
+func guideImages() []string {
+	names, err := fs.Glob(web.Guides(), "*.svg")
+	if err != nil {
+		panic(err) // the pattern is a constant
+	}
+	return names
+}
 
 func guidePath(name string) string { return referencePath + "/guides/" + name }
 

@@ -47,7 +47,7 @@ var (
 )
 
 func TestGuides_EachFileHasAPage(t *testing.T) {
-	files, err := fs.Glob(web.Guides(), "*")
+	files, err := fs.Glob(web.Guides(), "*.md")
 	if err != nil {
 		t.Fatal(err)
 	}

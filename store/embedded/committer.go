@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -119,24 +120,43 @@ func (s *Store) commit() {
 	var taken []*operation
 	for range s.wake {
 		for {
-			s.mu.Lock()
-			n := min(len(s.waiting), s.maxBatch())
-			taken = append(taken[:0], s.waiting[:n]...)
-			rest := copy(s.waiting, s.waiting[n:])
-			clear(s.waiting[rest:])
-			s.waiting = s.waiting[:rest]
-			closed := s.closed
-			s.mu.Unlock()
-			if n == 0 && closed {
+			s.gather()
+			var closed bool
+			taken, closed = s.take(taken[:0])
+			if len(taken) == 0 && closed {
 				return
 			}
-			if n == 0 {
+			if len(taken) == 0 {
 				break
 			}
 			s.runBatch(taken)
 			clear(taken)
 		}
 	}
+}
+
+// gather lets callers that are about to write join the next batch. It yields to other goroutines until the queue has stopped
+// growing or fills a batch. Without it, most batches on one core have one operation, because the first caller wakes the
+// committer, which then runs before the other callers.
+func (s *Store) gather() {
+	for waiting, before := 0, -1; waiting > before && waiting < maxBatch; {
+		runtime.Gosched()
+		s.mu.Lock()
+		waiting, before = len(s.waiting), waiting
+		s.mu.Unlock()
+	}
+}
+
+// take moves the next batch of the waiting operations to the end of taken. It also reports whether the store is closed.
+func (s *Store) take(taken []*operation) (_ []*operation, closed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := min(len(s.waiting), s.maxBatch())
+	taken = append(taken, s.waiting[:n]...)
+	rest := copy(s.waiting, s.waiting[n:])
+	clear(s.waiting[rest:])
+	s.waiting = s.waiting[:rest]
+	return taken, s.closed
 }
 
 func (s *Store) maxBatch() int {

@@ -76,12 +76,12 @@ func (r *reading) context(at ref, session *conversation.Session, tokens int) (c 
 }
 
 // history returns messages, oldest first: the newest ones that fit into the budget (in tokens) and into
-// conversation.HistoryBytes, and the next older message, which does not fit. The messages lack their metadata. count is
-// the number of messages of the session.
+// conversation.HistoryBytes, and the next older message, which does not fit. The messages lack the fields that
+// readForPrompt leaves out. count is the number of messages of the session.
 func (r *reading) history(at ref, count, budget int) ([]conversation.Message, error) {
 	var newest []conversation.Message
 	bytes := conversation.HistoryBytes
-	messages, q := r.span(messagesBucket, at.key()), newSequence(at, false, count)
+	messages, q := r.span(messagesBucket, r.sessionKey(at)), newSequence(at, false, count)
 	id, value, ok := messages.before("")
 	for ; ok && budget >= 0 && bytes >= 0; id, value, ok = messages.prev() {
 		q.follow(value, id)
@@ -107,7 +107,7 @@ func (r *reading) indexed(at ref, count int) ([]conversation.Indexed, error) {
 	// The ids share memory, and so do the terms. With memory of their own, they would be 3,000 of a turn's 3,700 allocations.
 	var ids strings.Builder
 	var terms window.Terms
-	index := r.span(indexBucket, at.key())
+	index := r.span(indexBucket, r.sessionKey(at))
 	for id, value, ok := index.before(""); ok && len(newest) < conversation.IndexLimit; id, value, ok = index.prev() {
 		if newest == nil {
 			newest = make([]conversation.Indexed, 0, min(count, conversation.IndexLimit))
@@ -177,7 +177,7 @@ func (w *writing) setVectors(at ref, vectors []conversation.ExchangeVector) erro
 
 // summary returns the summary of a session. If the session has no summary, it returns the zero value.
 func (r *reading) summary(at ref) (conversation.Summary, error) {
-	return readSummary(r.bucket(summariesBucket).Get(at.key()))
+	return readSummary(r.bucket(summariesBucket).Get(r.sessionKey(at)))
 }
 
 // SaveSummary implements conversation.Store. It causes no sweep for the bytes of the old summary, because the old summary reveals

@@ -15,9 +15,10 @@
 //
 // # Writes
 //
-// All writes go through one goroutine, the committer. It takes up to 1,024 waiting operations, runs them in one bbolt
-// transaction, commits once (which syncs the file twice), and then releases their callers. This group commit shares the cost of
-// the disk. On our disk, one writer runs 300 turns a second, and 64 writers together run 7,000.
+// All writes go through one goroutine, the committer. It yields until no more callers join the queue, takes up to 1,024 waiting
+// operations, runs them in one bbolt transaction, commits once (which syncs the file twice), and then releases their callers.
+// This group commit shares the cost of the disk. On our disk, one writer runs 300 turns a second, and 64 writers together run
+// 7,000.
 //
 // Most methods that write submit one operation, which is atomic. RemoveExpired and EndOrphans submit several, so that other
 // writes do not wait long. If an operation fails after it has written, the transaction is rolled back, and the other operations

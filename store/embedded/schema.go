@@ -3,6 +3,7 @@ package embedded
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 
 	"go.etcd.io/bbolt"
 
@@ -142,11 +143,22 @@ func cutExpiry(key []byte) (expires conversation.Time, at ref, ok bool) {
 type reading struct {
 	bolt *bbolt.Tx
 	now  conversation.Time
+
+	last    ref // the session of the last call of sessionKey
+	lastKey []byte
+}
+
+// sessionKey returns at.key(). Most operations use the key of one session several times. The caller must not change the key.
+func (r *reading) sessionKey(at ref) []byte {
+	if r.lastKey == nil || r.last != at {
+		r.last, r.lastKey = at, slices.Clip(at.key())
+	}
+	return r.lastKey
 }
 
 // session returns a session, or ErrSessionNotFound if it does not exist or has expired.
 func (r *reading) session(at ref) (conversation.Session, error) {
-	value := r.bucket(sessionsBucket).Get(at.key())
+	value := r.bucket(sessionsBucket).Get(r.sessionKey(at))
 	if value == nil {
 		return conversation.Session{}, conversation.ErrSessionNotFound
 	}

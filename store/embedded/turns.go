@@ -184,7 +184,7 @@ func (w *writing) putTurn(at ref, begun *conversation.TurnStart, last conversati
 		return err
 	}
 	prompt := min(begun.Session.HistoryTokens, window.Budget(begun.Session.Context.MaxTokens)) + window.PromptOverhead
-	if err := w.putLiveTurn(liveBucket, at.key(), record.LiveTurn{ReplyID: begun.Reply.ID, Fence: begun.Key.Fence, Prompt: prompt}); err != nil {
+	if err := w.putLiveTurn(liveBucket, w.sessionKey(at), record.LiveTurn{ReplyID: begun.Reply.ID, Fence: begun.Key.Fence, Prompt: prompt}); err != nil {
 		return err
 	}
 	w.began = append(w.began, begun.Key)
@@ -260,7 +260,7 @@ func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversa
 	if err := w.putSession(at, session); err != nil {
 		return err
 	}
-	if err := w.delete(liveBucket, at.key()); err != nil {
+	if err := w.delete(liveBucket, w.sessionKey(at)); err != nil {
 		return err
 	}
 	w.ended = append(w.ended, reply.ID)

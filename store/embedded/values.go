@@ -34,7 +34,7 @@ func (w *writing) putValue(bucket string, key []byte, write func(b []byte) []byt
 }
 
 func (w *writing) putSession(at ref, s *conversation.Session) error {
-	return w.putValue(sessionsBucket, at.key(), func(b []byte) []byte { return record.AppendSession(b, s) })
+	return w.putValue(sessionsBucket, w.sessionKey(at), func(b []byte) []byte { return record.AppendSession(b, s) })
 }
 
 func readSession(value []byte, id string) (conversation.Session, error) {
@@ -77,18 +77,28 @@ func readMessage(value []byte, sessionID, id string) (conversation.Message, erro
 	if isOld(value) {
 		return oldMessage(value, sessionID, id)
 	}
-	return readMessageBy(record.ReadMessage, value, sessionID, id)
+	m, rest, err := readCreated(value, sessionID, id)
+	if err != nil {
+		return m, err
+	}
+	err = record.ReadMessage(rest, &m)
+	return m, err
 }
 
-// readForPrompt does the same as readMessage, but leaves out the metadata.
+// readForPrompt does the same as readMessage, but leaves out the fields that no prompt needs: Metadata, Usage, Context and Error.
 func readForPrompt(value []byte, sessionID, id string) (conversation.Message, error) {
 	value = cutNumber(value)
 	if isOld(value) {
 		m, err := oldMessage(value, sessionID, id)
-		m.Metadata = nil
+		m.Metadata, m.Usage, m.Context, m.Error = nil, nil, nil, nil
 		return m, err
 	}
-	return readMessageBy(record.ReadForPrompt, value, sessionID, id)
+	m, rest, err := readCreated(value, sessionID, id)
+	if err != nil {
+		return m, err
+	}
+	err = record.ReadForPrompt(rest, &m)
+	return m, err
 }
 
 // recordBytes returns the size of the record in the value of a message. For a value of schema 2, it returns the value's size.
@@ -101,15 +111,13 @@ func recordBytes(value []byte) int {
 	return len(value) - 1 - size
 }
 
-// readMessageBy decodes a value of this schema; read decodes its record.
-func readMessageBy(read func([]byte, *conversation.Message) error, value []byte, sessionID, id string) (conversation.Message, error) {
+// readCreated returns the message with the fields that its record lacks, and the record.
+func readCreated(value []byte, sessionID, id string) (m conversation.Message, rest []byte, err error) {
 	created, size := binary.Varint(value[1:])
 	if size <= 0 {
-		return conversation.Message{}, errRecord
+		return m, nil, errRecord
 	}
-	m := conversation.Message{ID: id, SessionID: sessionID, CreatedAt: conversation.Time(created)}
-	err := read(value[1+size:], &m)
-	return m, err
+	return conversation.Message{ID: id, SessionID: sessionID, CreatedAt: conversation.Time(created)}, value[1+size:], nil
 }
 
 // putIndexed stores an indexed message: the length of its vector, the vector, then its record and its terms.
@@ -140,7 +148,7 @@ func readIndexed(value []byte, id string, terms window.Terms) (conversation.Inde
 
 // putSummary stores a summary: the length of the id of its last message, the id, then its record.
 func (w *writing) putSummary(at ref, s *conversation.Summary) error {
-	return w.putValue(summariesBucket, at.key(), func(b []byte) []byte {
+	return w.putValue(summariesBucket, w.sessionKey(at), func(b []byte) []byte {
 		return record.AppendSummaryFigures(record.AppendSummaryText(appendBytes(b, []byte(s.Last)), s), s)
 	})
 }

@@ -71,25 +71,12 @@ func appendRange(b []byte, r *conversation.MessageRange) []byte {
 // ReadMessage decodes a record of AppendMessage into m. It does not change the fields of m that a record lacks. It returns
 // ErrMalformed if the record is cut short or has another Version.
 func ReadMessage[T string | []byte](record T, m *conversation.Message) error {
-	return readMessage(record, m, (*reader[T]).bytes)
-}
-
-// ReadForPrompt does the same as ReadMessage, but leaves out the metadata, which may be large. A prompt contains no metadata.
-func ReadForPrompt[T string | []byte](record T, m *conversation.Message) error {
-	return readMessage(record, m, func(r *reader[T]) []byte { r.raw(); return nil })
-}
-
-func readMessage[T string | []byte](record T, m *conversation.Message, metadata func(*reader[T]) []byte) error {
 	r := reader[T]{rest: record}
-	if r.byte() != Version {
+	if !r.content(m) {
 		return ErrMalformed
 	}
-	m.Role = r.role()
-	m.Status = known(r.raw(), stream.Completed, stream.Streaming, stream.Cancelled, stream.Failed, stream.Interrupted)
-	m.Content = r.text()
-	m.Metadata = metadata(&r)
-	m.FinishReason = known(r.raw(), "", "stop", "length")
-	m.Tokens = r.int()
+	m.Metadata = r.bytes()
+	r.ending(m)
 	flags := r.byte()
 	if flags&hasUsage != 0 {
 		m.Usage = &conversation.Usage{Prompt: r.int(), Completion: r.int(), Total: r.int(), Estimated: flags&isEstimated != 0}
@@ -111,6 +98,34 @@ func readMessage[T string | []byte](record T, m *conversation.Message, metadata 
 		m.Context.Similarity = known(r.raw(), conversation.ByWords, conversation.ByEmbeddings)
 	}
 	return r.err()
+}
+
+// ReadForPrompt reads the fields that a prompt needs. It leaves out Metadata, Usage, Context and Error.
+func ReadForPrompt[T string | []byte](record T, m *conversation.Message) error {
+	r := reader[T]{rest: record}
+	if !r.content(m) {
+		return ErrMalformed
+	}
+	r.raw() // the metadata
+	r.ending(m)
+	return r.err()
+}
+
+// content reads the fields before the metadata. It returns false if the record has another Version.
+func (r *reader[T]) content(m *conversation.Message) bool {
+	if r.byte() != Version {
+		return false
+	}
+	m.Role = r.role()
+	m.Status = known(r.raw(), stream.Completed, stream.Streaming, stream.Cancelled, stream.Failed, stream.Interrupted)
+	m.Content = r.text()
+	return true
+}
+
+// ending reads the two fields after the metadata.
+func (r *reader[T]) ending(m *conversation.Message) {
+	m.FinishReason = known(r.raw(), "", "stop", "length")
+	m.Tokens = r.int()
 }
 
 // MessageBytes returns conversation.Message.StoredBytes of a record of AppendMessage. It does not copy the content. It returns

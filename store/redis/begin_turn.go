@@ -36,7 +36,7 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 	}
 	tag := tagOfOwner(owner)
 	key, digest := requestOf(turn.Idempotency)
-	message, counted := messageOf(&turn), conversation.UsageOfTurnStart(turn.Role)
+	message, counted, asked := messageOf(&turn), conversation.UsageOfTurnStart(turn.Role), time.Now()
 	place := s.waiters.register(turn.SessionID, turn.Waiter)
 	live := liveMember(tag, turn.SessionID, turn.Waiter)
 	reply, err := s.runWith(ctx, beginTurnScript, tag, []string{sessionKey(tag, turn.SessionID)}, s.turns.beginning(s.node, live),
@@ -50,7 +50,7 @@ func (s *Store) BeginTurn(ctx context.Context, owner conversation.Owner, turn co
 		s.waiters.drop(place)
 	}
 	if err == nil && outcome(parts) == "begun" {
-		return s.begun(owner, &turn, parts)
+		return s.begun(owner, &turn, parts, asked)
 	}
 	// A queued waiter tries again. After ErrUnavailable, the turn may have begun.
 	if outcome(parts) != "queued" && !errors.Is(err, conversation.ErrUnavailable) {
@@ -108,16 +108,17 @@ func messageOf(turn *conversation.NewTurn) conversation.Message {
 	}
 }
 
-// begun reads the result of a script that has begun a turn, and adds the turn to this node's live turns.
-func (s *Store) begun(owner conversation.Owner, turn *conversation.NewTurn, parts []any) (b conversation.TurnStart, err error) {
-	if len(parts) != 8 {
+// begun reads the result of a script that has begun a turn, and adds the turn to this node's live turns and journals. The time
+// asked is before the script ran.
+func (s *Store) begun(owner conversation.Owner, turn *conversation.NewTurn, parts []any, asked time.Time) (b conversation.TurnStart, err error) {
+	if len(parts) != 9 {
 		return b, beginTurnScript.malformed()
 	}
 	if b.Session, err = readSession(turn.SessionID, parts[1]); err != nil {
 		return conversation.TurnStart{}, err
 	}
 	b.Previous = text(parts[2])
-	c, err := readContext(turn.SessionID, parts[3:])
+	c, err := readContext(turn.SessionID, parts[4:])
 	if err != nil {
 		return conversation.TurnStart{}, err
 	}
@@ -132,5 +133,6 @@ func (s *Store) begun(owner conversation.Owner, turn *conversation.NewTurn, part
 		Owner: owner, SessionID: turn.SessionID, ReplyID: b.Reply.ID, Fence: b.Session.Fence,
 	}
 	s.turns.begun(b.Key, liveMember(tagOfOwner(owner), turn.SessionID, turn.Waiter))
+	s.journal.begun(&b.Key, asked, time.Duration(integer(parts[3]))*time.Millisecond)
 	return b, nil
 }

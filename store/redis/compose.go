@@ -12,7 +12,8 @@ import (
 // The first run of a script composes its text. An operation (lua/NAME.lua) uses definitions of the libraries (lua/lib) and of the
 // prelude, which is generated from constants.go and schema.go. The text consists of the definitions that the operation uses,
 // directly or indirectly, and the operation. The operation does not declare them: they are found by name. Redis keeps no state
-// between scripts and executes every definition at every call. So a script contains no unused definitions (BenchmarkScripts).
+// between scripts and executes every definition at every call. So a script contains no unused definitions, and arrange.go makes
+// the used definitions cheap (BenchmarkScripts).
 //
 // A library is a sequence of definitions. A definition begins with "local" in the first column. Its other lines are indented,
 // except a last line that begins with "end", "}" or ")". Comments between definitions are not sent to Redis.
@@ -92,22 +93,21 @@ func (l library) add(name, text string, names ...string) *definition {
 	return d
 }
 
-// compose returns the definitions that text uses, directly or indirectly, followed by text.
-func (l library) compose(text string) string {
-	var out strings.Builder
-	written := make(map[*definition]bool)
-	var write func(text string)
-	write = func(text string) {
+// used returns the definitions that text uses, directly or indirectly. Each stands after the definitions that it uses.
+func (l library) used(text string) (definitions []*definition) {
+	seen := make(map[*definition]bool)
+	var add func(text string)
+	add = func(text string) {
 		for _, name := range identifiers(text) {
-			if d := l[name]; d != nil && !written[d] {
-				written[d] = true
-				write(d.text)
-				out.WriteString(d.text)
+			if d := l[name]; d != nil && !seen[d] {
+				seen[d] = true
+				add(d.text)
+				definitions = append(definitions, d)
 			}
 		}
 	}
-	write(text)
-	return out.String() + text
+	add(text)
+	return definitions
 }
 
 // notCode matches comments and strings. word matches an identifier or a number, with an operator "..", "." or ":" before it.

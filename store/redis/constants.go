@@ -3,6 +3,7 @@ package redis
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -51,6 +52,8 @@ const (
 	// the script of a page reads historyFirstRead messages at a time, because a page may begin with several of the largest
 	// replies.
 	historyFirstRead, historyRead = 16, 32
+	// Up to memberSentWhole bytes, Redis spends less time on sending a message with its metadata than on removing the metadata.
+	memberSentWhole = 1024
 	// In a number in a record, each byte except the last has this bit (binary.AppendUvarint).
 	uvarintMore = 1 << 7
 	// The first operation of a day that counts usage packs up to daysPackedByCount of the last daysSearched days. A usage report
@@ -68,7 +71,8 @@ const (
 	randomLength = 9
 )
 
-// constant is a constant that the prelude defines for scripts.
+// constant is a constant that the prelude defines for scripts. A number that scripts only pass to commands is a string, because
+// Redis 7.0 takes 0.3 µs to format a number of Lua.
 type constant struct {
 	name  string
 	value any // int or string
@@ -92,7 +96,7 @@ func constants() []constant {
 
 		{"WINDOW_REACH", limit.WindowReach},
 		{"WINDOW_SPAN", limit.WindowReach + 1},
-		{"WINDOW_KEPT", windowKept},
+		{"WINDOW_KEPT", strconv.Itoa(windowKept)},
 		{"MAX_TOTAL", limit.MaxTotal},
 		{"MAX_LIMIT", limit.MaxLimit},
 
@@ -104,6 +108,7 @@ func constants() []constant {
 		{"HISTORY_BYTES", conversation.HistoryBytes},
 		{"PAGE_BYTES", conversation.PageBytes},
 		{"HISTORY_FIRST_READ", historyFirstRead},
+		{"MEMBER_SENT_WHOLE", memberSentWhole},
 		{"HISTORY_READ", historyRead},
 		{"RECORD_VERSION", record.Version},
 		{"UVARINT_MORE", uvarintMore},
@@ -118,7 +123,7 @@ func constants() []constant {
 		{"ON_BUSY_REJECT", string(conversation.Reject)},
 		{"STOP_CANCELLED", string(conversation.StopCancelled)},
 		{"STOP_CLEARED", string(conversation.StopCleared)},
-		{"JOURNAL_OUTLIVES", milliseconds(journalOutlives)},
+		{"JOURNAL_OUTLIVES", strconv.Itoa(milliseconds(journalOutlives))},
 		{"RESERVATION_OUTLIVES", milliseconds(reservationOutlives)},
 		{"PRUNED_AT_ONCE", prunedAtOnce},
 		{"REQUESTS_FORGOTTEN_AT_ONCE", requestsForgottenAtOnce},

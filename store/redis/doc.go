@@ -48,10 +48,10 @@
 //
 // # Journal
 //
-// At each tick, a node writes the new text of all its live replies in one pipeline: one SETRANGE for each reply, at the reply's
-// offset. The offset makes a repeat harmless, and SETRANGE costs Redis a third of a script. But on an expired key, SETRANGE would
-// create a key that never expires. So a script that checks the key does the first write of each reply, and one write about every
-// five minutes. For the same reason, the key of an ended turn stays for five minutes, empty.
+// At each tick, a node writes the new text of all its live replies in one pipeline: one SETRANGE for each reply, at the
+// reply's offset. The offset makes a repeat harmless, and SETRANGE costs Redis a third of a script. But on an expired key,
+// SETRANGE would create a key that never expires. BeginTurn creates the key. A script that checks the key does one write
+// about every five minutes. For the same reason, the key of an ended turn stays for five minutes, empty.
 //
 // # Nodes
 //
@@ -60,8 +60,9 @@
 // names a node's turns. Every node ends the turns of dead nodes (EndOrphans), and the scripts end each turn once. After an outage
 // of Redis, or after a jump of the server's clock, a node sees all other nodes as dead. So it ends no turns of other nodes for
 // the next 3 s. A node may die before its first heartbeat. Then other nodes find its turn when they poll the session or wait in
-// the session's queue. Every 2 s, a node also compares its own live turns with those in the store, because a fail-over may have
-// lost the end of a turn.
+// the session's queue. Every 2 s, a node also compares its own live turns with those in its set, because a fail-over may have
+// lost the end of a turn. After a sign of a fail-over, it looks at all its turns that ended in the last minute. The signs are an
+// error, a lost connection of the inbox, and a new master of a Cluster.
 //
 // # Wake-ups and polling
 //

@@ -47,6 +47,9 @@ func readContext(sessionID string, parts []any) (c conversation.Context, err err
 		return c, err
 	}
 	slices.Reverse(c.History)
+	for i := range c.History {
+		c.History[i].Metadata = nil // a small message still has its metadata
+	}
 	vectors := list(parts[2]) // one for each indexed message, or an empty list
 	for i, member := range slices.Backward(list(parts[1])) {
 		x, err := readIndexed(text(member))

@@ -17,12 +17,13 @@ var journalScript = newScript("journal", idempotent)
 // A node uses SETRANGE only if the journal exists for at least journalMargin more. That is longer than a write can take.
 const journalMargin = 20 * time.Second
 
-// journal tracks the journals that this node writes. The command SETRANGE writes text at an offset and costs Redis a third of a
-// script. But on an expired key, SETRANGE would create a key that never expires. If the script finds a journal, the journal
-// exists for journalOutlives or, if earlier, until the session expires. Until journalMargin before that time, SETRANGE is safe.
+// journal tracks the journals that this node writes. The command SETRANGE writes text at an offset and costs Redis a third of
+// a script. But on an expired key, SETRANGE would create a key that never expires. If BeginTurn creates a journal, or the
+// script finds one, the journal exists for journalOutlives or, if earlier, until the session expires. Until journalMargin
+// before that time, SETRANGE is safe.
 //
-// At other times the script writes the text, because the script checks that the journal exists: at the first write, about every
-// five minutes, near the session's expiry, after this process was suspended, and after an error.
+// At other times the script writes the text, because the script checks that the journal exists: about every five minutes,
+// near the session's expiry, after this process was suspended, and after an error.
 type journal struct {
 	mu    sync.Mutex
 	known map[conversation.TurnKey]*journalled // guarded by mu
@@ -51,6 +52,14 @@ func (j *journal) atLocked(key *conversation.TurnKey) *journalled {
 // stands still while the machine sleeps.
 func (k *journalled) safe(now time.Time) bool {
 	return now.Before(k.until) && now.Round(0).Before(k.until.Round(0))
+}
+
+// begun records that the journal of a turn exists, because the turn is live. The duration left is the time until the session
+// expires. The time asked is before the script ran.
+func (j *journal) begun(key *conversation.TurnKey, asked time.Time, left time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.atLocked(key).seen(asked, left)
 }
 
 // seen records the result of the journal script. The duration left is the time until the journal expires. It is 0 if the script
@@ -87,8 +96,8 @@ func (j *journal) forget(key conversation.TurnKey) {
 }
 
 // Journal implements conversation.Store, usually in one round trip. A second round trip is necessary if the script must check a
-// journal, for example that of a new reply. In a Cluster, wake-ups take another round trip. One command notifies a follower of
-// all its sessions in the batch. If Journal fails, part of the batch may be written, and the caller must write the batch again.
+// journal. In a Cluster, wake-ups take another round trip. One command notifies a follower of all its sessions in the batch. If
+// Journal fails, part of the batch may be written, and the caller must write the batch again.
 func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation.TurnKey]) error {
 	now := time.Now()
 	var writes []redis.Cmder

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ type liveTurns struct {
 	stale   []string                        // guarded by mu; members that must be removed from the set in Redis
 	pending map[string]struct{}             // guarded by mu; members whose turn may be beginning or queued
 	removed map[string]time.Time            // guarded by mu; members removed in the last removedFor, with the time of removal
+	doubted bool                            // guarded by mu; doubt was called after the last call of over
 }
 
 // One round trip removes staleAtOnce members at most.
@@ -63,7 +65,9 @@ func (l *liveTurns) takeStaleLocked(node string) []any {
 	}
 	for _, member := range l.stale[:n] {
 		remove = append(remove, member)
-		l.removed[member] = time.Now()
+		if _, known := l.removed[member]; !known {
+			l.removed[member] = time.Now()
+		}
 	}
 	l.stale = slices.Delete(l.stale, 0, n)
 	return remove
@@ -101,25 +105,37 @@ func (l *liveTurns) notBegun(member string) {
 	}
 }
 
-// over returns the members whose turns are neither live nor beginning in this process. members is the set in Redis. over also
-// looks at the members that were removed in the last removedFor. After a fail-over, the turn of such a member may still be live
-// in the store, because the new master lacks the last writes.
+// doubt makes the next call of over include turns that have ended. A caller calls it after a sign that a server may have lost the
+// last writes: an error, a lost connection, or a new master of a Cluster.
+func (l *liveTurns) doubt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.doubted = true
+}
+
+// over returns the members whose turns are neither live nor beginning in this process, but may be live in the store. members
+// is the set in Redis. The turn of a stale or removed member has ended. So over returns such a member only after doubt,
+// because a new master may lack the end of the turn, or if a removed member is in the set again.
 func (l *liveTurns) over(members []string, now time.Time) (over []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for member, at := range l.removed {
-		if now.Sub(at) > removedFor {
-			delete(l.removed, member)
-		} else if !slices.Contains(members, member) {
-			members = append(members, member)
+	maps.DeleteFunc(l.removed, func(_ string, at time.Time) bool { return now.Sub(at) > removedFor })
+	skip := make(map[string]struct{}, len(members)+len(l.stale))
+	if l.doubted {
+		members = slices.Concat(members, l.stale, slices.Collect(maps.Keys(l.removed)))
+		l.doubted = false
+	} else {
+		for _, member := range l.stale {
+			skip[member] = struct{}{}
 		}
 	}
 	for _, member := range members {
 		_, live := l.live[member]
 		_, pending := l.pending[member]
-		if !live && !pending {
+		if _, known := skip[member]; !known && !live && !pending {
 			over = append(over, member)
 		}
+		skip[member] = struct{}{}
 	}
 	return over
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // countScript is the script of countIn. Its arguments are a time in milliseconds, and then counts: field, count, field, count, …
-var countScript = newTestScript("test", "count_usage(tonumber(ARGV[1]), counts_from(ARGV, 2))", 0)
+var countScript = newTestScript("test", "count_usage(tonumber(ARGV[1]), {unpack(ARGV, 2)})", 0)
 
 // countIn adds counts of usage to an hour. It uses count_usage, the Lua function of the scripts.
 func countIn(t rapid.TB, s *Store, owner conversation.Owner, hour usage.Hour, counts map[usage.Field]int64) {

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"time"
 
 	"parley/conversation"
 )
@@ -13,6 +14,7 @@ var resumeTurnScript = newScript("resume_turn", wakes|idempotent)
 func (s *Store) ResumeTurn(ctx context.Context, owner conversation.Owner, turn conversation.NewTurn) (conversation.TurnStart, error) {
 	tag := tagOfOwner(owner)
 	live := liveMember(tag, turn.SessionID, turn.Waiter)
+	asked := time.Now()
 	reply, err := s.runWith(ctx, resumeTurnScript, tag, []string{sessionKey(tag, turn.SessionID)}, s.turns.beginning(s.node, live),
 		turn.SessionID, turn.Waiter, s.node)
 	if err != nil {
@@ -20,7 +22,7 @@ func (s *Store) ResumeTurn(ctx context.Context, owner conversation.Owner, turn c
 	}
 	parts := list(reply)
 	if outcome(parts) == "begun" {
-		return s.begun(owner, &turn, parts)
+		return s.begun(owner, &turn, parts, asked)
 	}
 	s.turns.notBegun(live)
 	return conversation.TurnStart{}, refusedTurn(ctx, parts)

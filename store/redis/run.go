@@ -50,10 +50,11 @@ func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []stri
 	if err != nil && sc.idempotent() && !counted && ctx.Err() == nil && isLost(err) {
 		reply, err = s.send(ctx, sc, keys, beside, args)
 	}
-	if errors.Is(err, conversation.ErrUnavailable) { // a command in beside failed
-		return nil, err
-	}
 	if err != nil {
+		s.turns.doubt()
+		if errors.Is(err, conversation.ErrUnavailable) { // a command in beside failed
+			return nil, err
+		}
 		return nil, sc.fault(err)
 	}
 	if sc.admits() {
@@ -89,16 +90,20 @@ func (s *Store) guarded(keys []string) []string {
 // waits reports whether a caller of the script waits for replicas.
 func (s *Store) waits(sc *script) bool { return s.replicas.wanted > 0 && sc.has(durable) }
 
-// send sends the digest of a script. If the server does not know the script, send also sends the script's text. If the server is
-// no longer the master, send finds the new master first.
+// send sends the digest of a script. If the server does not know the script, send also sends the script's text, unless another
+// caller does. If the server is no longer the master, send finds the new master first.
 func (s *Store) send(ctx context.Context, sc *script, keys []string, beside [][]any, args []any) (any, error) {
-	reply, err := s.sendCommand(ctx, sc, command(ctx, sc, false, keys, args), keys, beside)
+	sendOnce := func(byText bool) (any, error) {
+		return s.sendCommand(ctx, sc, command(ctx, sc, byText, keys, args), keys, beside)
+	}
+	before := s.texts.sent.Load()
+	reply, err := sendOnce(false)
 	if isMoved(err) {
 		s.topology.ask(ctx)
-		reply, err = s.sendCommand(ctx, sc, command(ctx, sc, false, keys, args), keys, beside)
+		reply, err = sendOnce(false)
 	}
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return s.sendCommand(ctx, sc, command(ctx, sc, true, keys, args), keys, beside)
+	if isUnknown(err) {
+		return s.texts.sendText(ctx, sc, before, sendOnce)
 	}
 	return reply, err
 }

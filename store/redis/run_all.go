@@ -19,8 +19,8 @@ type call struct {
 }
 
 // runAll runs calls of one script that has neither admits nor reserves, in one round trip to each server. It returns a result or
-// an error for each call. If a server has not run a script, because it does not know the script or is not the master, a second
-// round trip sends the script's text.
+// an error for each call. If a server has not run a script, because it does not know the script or is not the master, another
+// round trip sends the script's text, once if there is one server.
 func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -29,13 +29,20 @@ func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 	for i := range all {
 		all[i] = i
 	}
-	if missing := s.pipeline(ctx, calls, replies, errs, all, false); len(missing) > 0 {
-		if slices.ContainsFunc(missing, func(i int) bool { return isMoved(errs[i]) }) {
-			s.topology.ask(ctx)
-		}
-		s.pipeline(ctx, calls, replies, errs, missing, true)
+	missing := s.pipeline(ctx, calls, replies, errs, all, 0)
+	if slices.ContainsFunc(missing, func(i int) bool { return isMoved(errs[i]) }) {
+		s.topology.ask(ctx)
+	}
+	if len(missing) > 0 && !s.clustered {
+		missing = s.pipeline(ctx, calls, replies, errs, missing, 1)
+	}
+	if len(missing) > 0 {
+		s.pipeline(ctx, calls, replies, errs, missing, len(missing))
 	}
 	for i, err := range errs {
+		if err != nil {
+			s.turns.doubt()
+		}
 		if err != nil && !errors.Is(err, conversation.ErrUnavailable) {
 			errs[i] = calls[i].script.fault(err)
 		}
@@ -51,15 +58,15 @@ type batch struct {
 	behind error  // the error if replicas lack writes, so that a fail-over could lose them; otherwise nil
 }
 
-// pipeline runs the calls with the indices in numbers, in one round trip to each server. It sends the digests of the
-// scripts or, if byText is set, their texts. It returns the indices of the calls that did not run because the server
-// does not know the script or is not the master.
-func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs []error, numbers []int, byText bool) (missing []int) {
+// pipeline runs the calls with the indices in numbers, in one round trip to each server. The first calls, as many as the
+// argument texts says, send the texts of their scripts. The others send the digests. It returns the indices of the calls that
+// did not run because the server does not know the script or is not the master.
+func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs []error, numbers []int, texts int) (missing []int) {
 	batches := make(map[string]*batch)
 	of, commands := make([]*batch, len(numbers)), make([]*redis.Cmd, len(numbers))
 	for at, i := range numbers {
 		c := calls[i]
-		commands[at] = command(ctx, c.script, byText, s.guarded(c.keys), c.args)
+		commands[at] = command(ctx, c.script, at < texts, s.guarded(c.keys), c.args)
 		var err error
 		if of[at], err = s.batchFor(ctx, batches, &c); err != nil {
 			commands[at].SetErr(err)
@@ -77,7 +84,7 @@ func (s *Store) pipeline(ctx context.Context, calls []call, replies []any, errs 
 		if errs[i] == nil {
 			errs[i] = of[at].behind
 		}
-		if redis.HasErrorPrefix(errs[i], "NOSCRIPT") || isMoved(errs[i]) {
+		if isUnknown(errs[i]) || isMoved(errs[i]) {
 			missing = append(missing, i)
 		}
 	}

@@ -46,11 +46,19 @@ func newScript(name string, is property) *script {
 }
 
 // compile composes an operation with the definitions that it uses, and adds the code that its properties need.
+func compile(operation string, is property) compiled {
+	header, operation := framed(operation, is)
+	text := header + arrange(libraries().used(operation), operation)
+	digest := sha1.Sum([]byte(text))
+	return compiled{text: text, digest: hex.EncodeToString(digest[:])}
+}
+
+// framed returns the first line of a script, and the operation with the code that the script's properties need.
 //
 // Each script begins with a shebang. So the server runs the script only if the server has memory, is not a replica, and can save.
 // Without the shebang, a script could fail half-way. The shebang also makes access to a key in another slot an error.
-func compile(operation string, is property) compiled {
-	header := "#!lua\n"
+func framed(operation string, is property) (header, framed string) {
+	header = "#!lua\n"
 	admission := is&(admits|reserves) != 0
 	if is&reads != 0 && !admission { // an admission writes
 		header = "#!lua flags=no-writes\n"
@@ -61,9 +69,7 @@ func compile(operation string, is property) compiled {
 	if admission {
 		operation = "return admitted(function(KEYS, ARGV)\n" + operation + "end)\n"
 	}
-	text := header + libraries().compose(operation)
-	digest := sha1.Sum([]byte(text))
-	return compiled{text: text, digest: hex.EncodeToString(digest[:])}
+	return header, operation
 }
 
 // malformed returns the error for a result that does not have the format documented in the script's head.

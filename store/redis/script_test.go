@@ -42,11 +42,29 @@ func TestScripts_ComposedText_HasNoMistakes(t *testing.T) {
 	t.Parallel()
 	for _, sc := range allScripts {
 		t.Run(fmt.Sprint(sc.name, " ", sc.is), func(t *testing.T) {
-			for _, mistake := range mistakesIn(sc.compiled().text) {
+			for _, mistake := range mistakesIn(composed(sc)) {
 				t.Error(mistake)
+			}
+			if _, mistakes := compileLua(sc.compiled().text); len(mistakes) > 0 {
+				t.Errorf("the text for servers: %q", mistakes)
 			}
 		})
 	}
+}
+
+// composed returns the text of a script before arrange.
+func composed(sc *script) string {
+	header, operation := framed(source(sc.name+".lua"), sc.is)
+	return header + withDefinitions(operation)
+}
+
+// withDefinitions returns the definitions that an operation uses, and the operation.
+func withDefinitions(operation string) string {
+	var text strings.Builder
+	for _, d := range libraries().used(operation) {
+		text.WriteString(d.text)
+	}
+	return text.String() + operation
 }
 
 // TestMistakesIn_EachMistake_Found adds one mistake to a valid script. mistakesIn must find each mistake.
@@ -88,28 +106,37 @@ const maxTyped = 14
 
 var luaUnits = []string{"24", "1000"} // hours of a day, milliseconds of a second
 
-// mistakesIn returns the mistakes in a composed script: names that are defined twice or shadowed, unknown globals, names of keys
-// that the script builds itself, and numbers and texts that should be constants from Go.
-func mistakesIn(text string) (mistakes []string) {
-	report := func(format string, args ...any) { mistakes = append(mistakes, fmt.Sprintf(format, args...)) }
+// compileLua compiles the text of a script. It returns the syntax tree and two kinds of mistakes: an error of the compiler, and
+// globals that are unknown or assigned. After an error of the compiler, the tree is nil.
+func compileLua(text string) (chunk []ast.Stmt, mistakes []string) {
 	_, code, _ := strings.Cut(text, "\n") // the shebang
 	chunk, err := parse.Parse(strings.NewReader(code), "script")
 	if err != nil {
-		return []string{err.Error()}
+		return nil, []string{err.Error()}
 	}
 	compiled, err := lua.Compile(chunk, "script")
 	if err != nil {
-		return []string{err.Error()}
+		return nil, []string{err.Error()}
 	}
 	globals(compiled, func(op int, name string) {
 		switch {
 		case op == lua.OP_SETGLOBAL:
-			report("assigns the global %s", name)
+			mistakes = append(mistakes, "assigns the global "+name)
 		case !slices.Contains(luaGlobals, name):
-			report("unknown global %s", name)
+			mistakes = append(mistakes, "unknown global "+name)
 		}
 	})
+	return chunk, mistakes
+}
 
+// mistakesIn returns the mistakes in a composed script: names that are defined twice or shadowed, unknown globals, names of keys
+// that the script builds itself, and numbers and texts that should be constants from Go.
+func mistakesIn(text string) (mistakes []string) {
+	report := func(format string, args ...any) { mistakes = append(mistakes, fmt.Sprintf(format, args...)) }
+	chunk, mistakes := compileLua(text)
+	if chunk == nil {
+		return mistakes
+	}
 	defined, fromGo := libraries(), make(map[string]string)
 	for _, c := range constants() {
 		fromGo[c.name] = fmt.Sprint(c.value)
@@ -307,7 +334,7 @@ func TestScripts_LibraryHeads_ListDefinitions(t *testing.T) {
 func TestScripts_LibraryDefinitions_AllUsed(t *testing.T) {
 	t.Parallel()
 	for name, d := range libraries() {
-		if !slices.ContainsFunc(allScripts, func(sc *script) bool { return strings.Contains(sc.compiled().text, d.text) }) {
+		if !slices.ContainsFunc(allScripts, func(sc *script) bool { return strings.Contains(composed(sc), d.text) }) {
 			t.Errorf("no script uses %s of %s", name, d.library)
 		}
 	}
@@ -318,7 +345,7 @@ func TestScripts_LibraryDefinitions_AllUsed(t *testing.T) {
 func TestScripts_Properties_MatchText(t *testing.T) {
 	t.Parallel()
 	for _, sc := range allScripts {
-		operation := libraries().compose(source(sc.name + ".lua"))
+		operation := withDefinitions(source(sc.name + ".lua"))
 		// end_orphan runs in a pipeline, so it returns no list of waiters. Inboxes wake its waiters.
 		if sc.has(wakes) != strings.Contains(operation, "local WOKEN") && sc != endOrphanScript {
 			t.Errorf("%s: the property wakes is %v, which does not match the script's text", sc.name, sc.has(wakes))
@@ -326,5 +353,31 @@ func TestScripts_Properties_MatchText(t *testing.T) {
 		if sc.has(reads) && regexp.MustCompile(`'(SET|DEL|UNLINK|HSET|HDEL|HINCRBY|ZADD|ZREM|LPUSH|PEXPIRE|SETRANGE)\w*'`).MatchString(operation) {
 			t.Errorf("%s has the property reads, but its text contains a command that writes", sc.name)
 		}
+	}
+}
+
+// TestArrange_EachCase_SentText checks where arrange defines functions, and which names it replaces by values.
+func TestArrange_EachCase_SentText(t *testing.T) {
+	l := make(library)
+	l.parse("lib", strings.Join([]string{
+		"local LIMIT = 61", "local NAME = 'a'", "local now = clock()",
+		"local function leaf(n) return n + LIMIT end",
+		"local function middle(n)", "  return leaf(n) -- LIMIT", "end",
+		"local function outer(n) return middle(n) end",
+		"local function both(n) return 'LIMIT' .. LIMIT .. n.LIMIT end",
+		"local function other(n) return both(n) .. both(now) end",
+		"local list = {other(1)}", "",
+	}, "\n"))
+	for operation, want := range map[string]string{
+		"return leaf(LIMIT)\n": "local function leaf(n) return n + 61 end\nreturn leaf(61)\n",
+		"return outer(1)\n": "local function outer(n)\nlocal function middle(n)\nlocal function leaf(n) return n + 61 end\n" +
+			"\n  return leaf(n) -- LIMIT\nend\n return middle(n) end\nreturn outer(1)\n",
+		"return outer(leaf(1))\n": "local function leaf(n) return n + 61 end\nlocal function outer(n)\nlocal function middle(n)\n" +
+			"  return leaf(n) -- LIMIT\nend\n return middle(n) end\nreturn outer(leaf(1))\n",
+		"return NAME .. now, list\n": "local now = clock()\nlocal function other(n)\n" +
+			"local function both(n) return 'LIMIT' .. 61 .. n.LIMIT end\n return both(n) .. both(now) end\nlocal list = {other(1)}\n" +
+			"return 'a' .. now, list\n",
+	} {
+		same(t, "the text of "+operation, arrange(l.used(operation), operation), want)
 	}
 }

@@ -15,7 +15,7 @@ func sessionOrGone(id string, reply any) (conversation.Session, error) {
 	return readSession(id, reply)
 }
 
-// readSession reads the result of session_view: a session's fields in the order of VIEW (lua/lib/session.lua).
+// readSession reads the result of session_view: a session's fields in a fixed order (lua/lib/session.lua).
 func readSession(id string, view any) (conversation.Session, error) {
 	v := fields{list(view), 0, nil}
 	s := conversation.Session{ID: id}
@@ -35,7 +35,8 @@ func readSession(id string, view any) (conversation.Session, error) {
 	return s, v.err
 }
 
-// fields reads the texts of a list in order. If a text is missing or malformed, fields sets err.
+// fields reads the texts and numbers of a list in order. A number may also be a text. If an element is missing or malformed,
+// fields sets err.
 type fields struct {
 	all []any
 	at  int
@@ -52,6 +53,12 @@ func (f *fields) text() string {
 }
 
 func (f *fields) number() int64 {
+	if f.at < len(f.all) {
+		if n, ok := f.all[f.at].(int64); ok {
+			f.at++
+			return n
+		}
+	}
 	n, err := strconv.ParseInt(f.text(), 10, 64)
 	if err != nil {
 		f.err = errRecord

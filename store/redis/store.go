@@ -24,6 +24,7 @@ type Store struct {
 	timeout   time.Duration // longest duration of a call
 
 	topology   topology
+	texts      sentTexts
 	replicas   replicas
 	membership membership
 	followers  followers
@@ -64,7 +65,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.topology.start(s.db)
+	s.topology.start(s.db, s.turns.doubt)
 	return s, nil
 }
 

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,14 +23,19 @@ const (
 // Without a Cluster, it does nothing.
 type topology struct {
 	// static
-	cluster *redis.ClusterClient // nil without a Cluster
-	stop    context.CancelFunc
+	cluster  *redis.ClusterClient // nil without a Cluster
+	replaced func()               // called when the Cluster has other masters than before
+	stop     context.CancelFunc
 
 	work sync.WaitGroup // the goroutine that asks
+
+	mu      sync.Mutex
+	masters []string // guarded by mu; the sorted addresses of the masters
 }
 
-// start begins to follow the topology if client is the client of a Cluster.
-func (t *topology) start(client redis.UniversalClient) {
+// start begins to follow the topology if client is the client of a Cluster. It calls replaced when the masters change.
+func (t *topology) start(client redis.UniversalClient, replaced func()) {
+	t.replaced = replaced
 	if t.cluster, _ = client.(*redis.ClusterClient); t.cluster == nil {
 		return
 	}
@@ -54,5 +60,27 @@ func (t *topology) ask(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, topologyTimeout)
 	defer cancel()
-	_ = t.cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil })
+	var mu sync.Mutex
+	var masters []string
+	err := t.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		masters = append(masters, master.Options().Addr)
+		return nil
+	})
+	if err == nil {
+		slices.Sort(masters)
+		t.learn(masters)
+	}
+}
+
+// learn stores the sorted addresses of the masters, and reports a change.
+func (t *topology) learn(masters []string) {
+	t.mu.Lock()
+	changed := !slices.Equal(t.masters, masters)
+	t.masters = masters
+	t.mu.Unlock()
+	if changed {
+		t.replaced()
+	}
 }

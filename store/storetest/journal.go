@@ -118,6 +118,6 @@ func journalDecided(t *testing.T, s *subject) {
 	same(t, "the text", ended.Content, "more")
 	same(t, "the message", s.message(t, session.ID, ended.ID), ended)
 	next := s.begin(t, question(session.ID, "and now?"))
-	same(t, "the history of the next turn", next.History, []conversation.Message{begun.Message, ended})
+	same(t, "the history of the next turn", forPrompt(next.History), forPrompt([]conversation.Message{begun.Message, ended}))
 	s.wantText(t, next.Key, "")
 }

@@ -99,7 +99,7 @@ func turnHistory(t *testing.T, s *subject) {
 					left -= inPrompt(m.Tokens)
 				}
 			}
-			same(t, fmt.Sprintf("the history of turn %d", i), begun.History, all[want:])
+			same(t, fmt.Sprintf("the history of turn %d", i), forPrompt(begun.History), forPrompt(all[want:]))
 			reply := answer("yes")
 			if failing && i%4 == 1 {
 				reply.Status = stream.Failed
@@ -111,7 +111,7 @@ func turnHistory(t *testing.T, s *subject) {
 
 func shortHistory(t *testing.T, s *subject) {
 	id, all := conversed(t, s, 3)
-	same(t, "the history", s.begin(t, question(id, "and now?")).History, all)
+	same(t, "the history", forPrompt(s.begin(t, question(id, "and now?")).History), forPrompt(all))
 }
 
 func endTurn(t *testing.T, s *subject) {

@@ -124,10 +124,14 @@ func (a *answer) event(line []byte) error {
 		a.complete(endWait)
 		return nil
 	}
-	if content, ok := a.shape.scan(data); ok { // true for nearly every line
+	if e, ok := a.shape.scan(data); ok { // true for nearly every line
 		a.events = true
-		a.writeContent(content)
-		return nil
+		a.setUsage(e.usage)
+		if !e.choice {
+			a.write(nil)
+			return nil
+		}
+		return a.choice(e.content, string(e.reason))
 	}
 	return a.chunk(data)
 }
@@ -139,10 +143,7 @@ func (a *answer) chunk(data []byte) error {
 		return failure(messageUnreadable, &cause{err: errUnreadable})
 	}
 	a.events = true
-	// Some servers send the usage so far in every event, so the last usage is the total.
-	if usage := c.usage(); usage != nil {
-		a.result.Usage = usage
-	}
+	a.setUsage(c.usage())
 	if c.failed() {
 		return reported(c.Error)
 	}
@@ -156,17 +157,36 @@ func (a *answer) chunk(data []byte) error {
 		if err != nil {
 			return failure(messageUnreadable, &cause{err: err})
 		}
-		a.writeContent(content)
-		seen = true
-		if reason := choice.reason(); reason == "error" {
-			return failure(messageFailed, &cause{what: "finish reason error"})
-		} else if reason != "" {
-			a.result.FinishReason = reason
-			a.complete(usageWait)
+		if err := a.choice(content, choice.reason()); err != nil {
+			return err
 		}
+		seen = true
 	}
 	if !seen {
 		a.write(nil)
+	}
+	return nil
+}
+
+// setUsage records the usage of an event, if it has one. Some servers send the usage so far in every event, so the last usage is
+// the total.
+func (a *answer) setUsage(usage stream.Usage) {
+	if usage != (stream.Usage{}) {
+		last := usage // a copy, so that an event without usage allocates nothing
+		a.result.Usage = &last
+	}
+}
+
+// choice processes the choice with index 0. reason is its finish reason; "" if the reply goes on.
+func (a *answer) choice(content []byte, reason string) error {
+	a.writeContent(content)
+	switch reason = finishReason(reason); reason {
+	case "":
+	case "error":
+		return failure(messageFailed, &cause{what: "finish reason error"})
+	default:
+		a.result.FinishReason = reason
+		a.complete(usageWait)
 	}
 	return nil
 }

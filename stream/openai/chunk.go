@@ -54,13 +54,15 @@ func (c *chunk) failed() bool {
 // tokens, and sums must not overflow.
 const maxUsage = 1_000_000_000
 
-func (c *chunk) usage() *stream.Usage {
+// usage returns the zero Usage if the event has no usage, or an implausible one. Some servers send zeros until they have counted
+// the tokens.
+func (c *chunk) usage() stream.Usage {
 	u := c.Usage
 	plausible := func(n int) bool { return 0 <= n && n <= maxUsage }
-	if u == nil || !plausible(u.Prompt) || !plausible(u.Completion) || u.Prompt+u.Completion == 0 {
-		return nil // some servers send zeros until they have counted the tokens
+	if u == nil || !plausible(u.Prompt) || !plausible(u.Completion) {
+		return stream.Usage{}
 	}
-	return &stream.Usage{Prompt: u.Prompt, Completion: u.Completion}
+	return stream.Usage{Prompt: u.Prompt, Completion: u.Completion}
 }
 
 // content returns the content as a JSON string without its quotes, or nil if the choice has no content.
@@ -80,7 +82,7 @@ func (c *choice) reason() string {
 	if c.FinishReason == nil {
 		return ""
 	}
-	return finishReason(*c.FinishReason)
+	return *c.FinishReason
 }
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }

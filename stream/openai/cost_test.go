@@ -58,6 +58,31 @@ func TestGenerate_FewAllocationsPerToken(t *testing.T) {
 	}
 }
 
+// longPrompt returns a request with 101 messages.
+func longPrompt() stream.Request {
+	r := stream.Request{MaxTokens: 64}
+	for range 101 {
+		r.Messages = append(r.Messages, stream.PromptMessage{Role: "user", Content: strings.Repeat("Once upon a time ", 20)})
+	}
+	return r
+}
+
+// The count includes no allocations of a network connection, because fixedTransport has none.
+func TestGenerate_AllocationsPerReply_AtMost30(t *testing.T) {
+	model := newModel(Options{Name: "stories"}, fixedTransport{answerOf(t, "ollama", 50)})
+	for name, prompt := range map[string]stream.Request{"short prompt": hello, "prompt of 101 messages": longPrompt()} {
+		n := testing.AllocsPerRun(20, func() {
+			if _, err := model.Generate(t.Context(), prompt, func([]byte) {}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		t.Logf("%s: %.0f allocations", name, n)
+		if n > 30 {
+			t.Errorf("%s: %.0f allocations, want at most 30", name, n)
+		}
+	}
+}
+
 func BenchmarkToken(b *testing.B) {
 	for _, server := range []string{"llama-server", "ollama"} {
 		data, _ := bytes.CutPrefix(answerOf(b, server, 10), []byte("data: "))
@@ -91,12 +116,16 @@ func BenchmarkToken(b *testing.B) {
 	}
 }
 
-func BenchmarkTurn(b *testing.B) {
-	model := newModel(Options{Name: "stories"}, fixedTransport{answerOf(b, "ollama", 10)})
-	b.ReportAllocs()
-	for b.Loop() {
-		if outcome, _ := pumped(model); outcome.State != stream.Completed {
-			b.Fatal(outcome)
-		}
+func BenchmarkGenerate(b *testing.B) {
+	for name, prompt := range map[string]stream.Request{"short": hello, "long": longPrompt()} {
+		b.Run(name+" prompt", func(b *testing.B) {
+			model := newModel(Options{Name: "stories"}, fixedTransport{answerOf(b, "ollama", 50)})
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := model.Generate(b.Context(), prompt, func([]byte) {}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -3,8 +3,9 @@
 //
 // # Why we use only a part of the library
 //
-// The library sashabaranov/go-openai builds the requests and parses error responses. No other package imports it. This
-// package reads streamed responses without the library, for four reasons:
+// The library sashabaranov/go-openai builds the requests, except for the bodies of requests for replies, and parses error
+// responses. No other package imports it. This package encodes those bodies itself, because the library allocates for each
+// message of the prompt. It reads streamed responses without the library, for four reasons:
 //
 //   - The library returns io.EOF for a truncated stream, for an empty stream and for a page of HTML, the same as for success.
 //   - The library hangs on an error line without a line end.
@@ -14,9 +15,9 @@
 // # The path of a request
 //
 //	retry.go     Generate makes an attempt, and retries while the reply has no text
-//	request.go   sends the request through the library, and keeps the body of the response from the library
+//	request.go   encodes and sends the request, and keeps the body of the response from the library
 //	answer.go    reads the events of the body until the model reports the end of the reply
-//	scan.go      parses the most common form of an event by hand, without allocating
+//	scan.go      parses the common forms of an event by hand, without allocating
 //	chunk.go     parses any other event with encoding/json
 //	failure.go   converts a failure to a public message and a cause for the log
 //	embed.go     requests and parses embeddings

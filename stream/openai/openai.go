@@ -32,6 +32,7 @@ type Model struct {
 	name          string
 	maxCompletion bool // the server expects max_completion_tokens instead of max_tokens
 	config        openai.ClientConfig
+	blank         *http.Request // see newBlank
 	http          *http.Client
 	retry         retrypolicy.RetryPolicy[any]
 
@@ -45,7 +46,7 @@ func New(options Options) *Model { return newModel(options, newTransport()) }
 
 func newModel(options Options, transport http.RoundTripper) *Model {
 	config := configOf(options)
-	return &Model{
+	m := &Model{
 		name:          options.Name,
 		maxCompletion: usesMaxCompletionTokens(config.BaseURL, options.Name),
 		config:        config,
@@ -53,6 +54,8 @@ func newModel(options Options, transport http.RoundTripper) *Model {
 		retry:         newRetry(),
 		readers:       sync.Pool{New: func() any { return bufio.NewReaderSize(nil, lineBuffer) }},
 	}
+	m.blank = m.newBlank()
+	return m
 }
 
 // configOf returns the library's configuration for options.
@@ -77,8 +80,8 @@ func (m *Model) GoString() string { return m.name }
 // Close closes idle connections. The caller may still use the model.
 func (m *Model) Close() { m.http.CloseIdleConnections() }
 
-// attempt makes one request and reads its response.
-func (m *Model) attempt(ctx context.Context, request openai.ChatCompletionRequest, write func([]byte)) (stream.Result, error) {
+// attempt makes one request with the given body, and reads its response.
+func (m *Model) attempt(ctx context.Context, request []byte, write func([]byte)) (stream.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var body io.ReadCloser

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -13,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	openai "github.com/sashabaranov/go-openai"
 
 	"parley/stream"
 )
@@ -216,7 +219,46 @@ func TestGenerate_Request_HasPromptKeyAndTokenLimit(t *testing.T) {
 	}
 }
 
-func TestChatRequest_OpenAIModel_HasMaxCompletionTokens(t *testing.T) {
+func TestGenerate_PasswordInBaseURL_SentAsBasicAuth(t *testing.T) {
+	seen := make(chan *http.Request, 1)
+	server := serveRaw(t, func(_ int, w net.Conn, r *http.Request) {
+		seen <- r
+		_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"+someText+plainEnd+"data: [DONE]\n\n")
+	})
+	model := New(Options{BaseURL: strings.Replace(server.url(), "http://", "http://somebody:secret@", 1), Name: "stories"})
+	t.Cleanup(model.Close)
+	if outcome, _ := pumped(model); outcome.State != stream.Completed {
+		t.Fatal(outcome)
+	}
+	if user, password, _ := (<-seen).BasicAuth(); user != "somebody" || password != "secret" {
+		t.Errorf("got the user %q and the password %q", user, password)
+	}
+}
+
+// The library is the reference: its JSON and our JSON must have the same value.
+func TestBody_AnyPrompt_SameAsLibrary(t *testing.T) {
+	for _, maxTokens := range []int{0, 64} {
+		for _, text := range []string{"Hello", `"\/<b>&amp;`, "\x00\n\r\t\u2028\x7f", "😀é", strings.Repeat("long ", 10_000)} {
+			library := openai.ChatCompletionRequest{
+				Model: "stories \"2\"", MaxCompletionTokens: maxTokens, Stream: true, StreamOptions: &openai.StreamOptions{IncludeUsage: true},
+				Messages: []openai.ChatCompletionMessage{{Role: "system", Content: "x"}, {Role: "user", Content: text}},
+			}
+			ours := New(Options{BaseURL: DefaultBaseURL, Name: library.Model}).body(stream.Request{
+				MaxTokens: maxTokens, Messages: []stream.PromptMessage{{Role: "system", Content: "x"}, {Role: "user", Content: text}},
+			})
+			encoded, err := json.Marshal(library)
+			var want, got any
+			if err = errors.Join(err, json.Unmarshal(encoded, &want), json.Unmarshal(ours, &got)); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("our request (+) differs from the library's (-):\n%s", diff)
+			}
+		}
+	}
+}
+
+func TestBody_OpenAIModel_HasMaxCompletionTokens(t *testing.T) {
 	for _, test := range []struct {
 		url, model string
 		openAI     bool // the request must have max_completion_tokens instead of max_tokens
@@ -230,12 +272,10 @@ func TestChatRequest_OpenAIModel_HasMaxCompletionTokens(t *testing.T) {
 		{"https://api.openai.com.example.org/v1", "mistral", false},
 		{"http://127.0.0.1:11434/v1", "gpt-oss:20b", false},
 	} {
-		request := New(Options{BaseURL: test.url, Name: test.model}).chatRequest(stream.Request{MaxTokens: 100})
-		//lint:ignore SA1019 every provider except OpenAI uses this name
-		older := request.MaxTokens
-		if got := request.MaxCompletionTokens == 100; got != test.openAI || (older == 100) == test.openAI {
-			t.Errorf("%s at %s: max_completion_tokens is %d, max_tokens is %d; want a model of OpenAI: %v",
-				test.model, test.url, request.MaxCompletionTokens, older, test.openAI)
+		body := string(New(Options{BaseURL: test.url, Name: test.model}).body(stream.Request{MaxTokens: 100}))
+		newer, older := strings.Contains(body, `"max_completion_tokens":100,`), strings.Contains(body, `"max_tokens":100,`)
+		if newer != test.openAI || older == test.openAI {
+			t.Errorf("%s at %s: got the request %s; want a model of OpenAI: %v", test.model, test.url, body, test.openAI)
 		}
 	}
 }

@@ -1,35 +1,44 @@
 package openai
 
-import "bytes"
+import (
+	"bytes"
 
-// scanChunk parses the most common form of an event without allocating. It returns the content as a JSON string without
-// its quotes, or nil if the event has no content. The most common form has one choice with index 0, and no finish reason.
-// The values of all fields that we do not use must be scalars. For any other event, and for broken JSON, ok is false, and
-// the caller uses [decodeChunk]. If ok is true, decodeChunk would return the same content. A fuzz test compares scanChunk
-// with decodeChunk.
-func scanChunk(data []byte) (content []byte, ok bool) {
+	"parley/stream"
+)
+
+// event holds the fields of an event that we use.
+type event struct {
+	choice  bool         // the event has a choice
+	content []byte       // a JSON string without its quotes; nil if the event has no content
+	reason  []byte       // the finish reason; empty if the reply goes on
+	usage   stream.Usage // zero if the event has no usage
+}
+
+// scanChunk parses the common forms of an event without allocating. In these forms, the event has at most one choice, with index
+// 0. The values of all fields that we do not use are scalars, or objects of scalars. For any other event, and for broken JSON, ok
+// is false, and the caller uses [decodeChunk]. If ok is true, decodeChunk would return the same values. A fuzz test compares
+// scanChunk with decodeChunk.
+func scanChunk(data []byte) (e event, ok bool) {
 	s := scanner{b: data}
-	choices := false
+	choices, usage := false, false
 	for more := s.enter('{'); more; more = s.next('}') {
 		switch key := s.key(); string(key) {
 		case "choices":
-			if choices {
-				return nil, false // encoding/json would merge two fields of the same name
-			}
-			choices = true
-			content = s.choices()
+			s.once(&choices)
+			s.choices(&e)
 		case "object":
-			if string(s.plainString()) != "chat.completion.chunk" {
-				return nil, false
-			}
-		case "usage", "error":
+			s.bad = s.bad || string(s.plainString()) != "chat.completion.chunk"
+		case "usage":
+			s.once(&usage)
+			s.usage(&e.usage)
+		case "error":
 			s.literal("null")
 		default:
 			s.unknown(key)
 		}
 	}
 	s.space()
-	return content, choices && !s.bad && s.i == len(s.b)
+	return e, choices && !s.bad && s.i == len(s.b)
 }
 
 // shape holds the bytes of an event before and after its content. Most events of a response differ only in their content.
@@ -40,21 +49,21 @@ type shape struct {
 }
 
 // scan returns the same as scanChunk. It is faster if data has the shape that h holds from an earlier event.
-func (h *shape) scan(data []byte) (content []byte, ok bool) {
+func (h *shape) scan(data []byte) (e event, ok bool) {
 	if end := len(data) - len(h.tail); end >= len(h.head) && len(h.head) > 0 &&
 		bytes.Equal(data[:len(h.head)], h.head) && bytes.Equal(data[end:], h.tail) {
 		s := scanner{b: data[:end+1], i: len(h.head) - 1}
-		if content = s.string(); !s.bad && s.i == len(s.b) {
-			return content, true
+		if content := s.string(); !s.bad && s.i == len(s.b) {
+			return event{choice: true, content: content}, true
 		}
 	}
-	content, ok = scanChunk(data)
-	if ok && content != nil {
-		at := cap(data) - cap(content) // the offset of content in data, because content is a slice of data
+	e, ok = scanChunk(data)
+	if ok && e.content != nil && len(e.reason) == 0 && e.usage == (stream.Usage{}) {
+		at := cap(data) - cap(e.content) // the offset of the content in data, because content is a slice of data
 		h.head = append(h.head[:0], data[:at]...)
-		h.tail = append(h.tail[:0], data[at+len(content):]...)
+		h.tail = append(h.tail[:0], data[at+len(e.content):]...)
 	}
-	return content, ok
+	return e, ok
 }
 
 // scanner parses JSON in one pass. It sets bad at the first byte that it does not support. After that, the results of its
@@ -65,22 +74,32 @@ type scanner struct {
 	bad bool
 }
 
-func (s *scanner) choices() (content []byte) {
-	if !s.enter('[') || !s.enter('{') {
-		s.bad = true
-		return nil
+// once sets bad if a field is repeated, because encoding/json would merge the two values. seen belongs to the field.
+func (s *scanner) once(seen *bool) {
+	s.bad = s.bad || *seen
+	*seen = true
+}
+
+func (s *scanner) choices(e *event) {
+	if !s.enter('[') {
+		return
 	}
-	delta := false
-	for more := true; more; more = s.next('}') {
+	e.choice = true
+	delta, reason := false, false
+	for more := s.enter('{'); more; more = s.next('}') {
 		switch key := s.key(); string(key) {
 		case "index":
 			s.literal("0")
 		case "finish_reason":
-			s.literal("null")
+			s.once(&reason)
+			if s.peek() == 'n' {
+				s.literal("null")
+			} else {
+				e.reason = s.plainString()
+			}
 		case "delta":
-			s.bad = s.bad || delta
-			delta = true
-			content = s.delta()
+			s.once(&delta)
+			e.content = s.delta()
 		default:
 			s.unknown(key)
 		}
@@ -88,7 +107,6 @@ func (s *scanner) choices() (content []byte) {
 	if s.next(']') {
 		s.bad = true // a second choice
 	}
-	return content
 }
 
 func (s *scanner) delta() (content []byte) {
@@ -99,8 +117,7 @@ func (s *scanner) delta() (content []byte) {
 			s.unknown(key)
 			continue
 		}
-		s.bad = s.bad || seen
-		seen = true
+		s.once(&seen)
 		if s.peek() == 'n' {
 			s.literal("null")
 		} else {
@@ -108,6 +125,40 @@ func (s *scanner) delta() (content []byte) {
 		}
 	}
 	return content
+}
+
+func (s *scanner) usage(u *stream.Usage) {
+	if s.peek() == 'n' {
+		s.literal("null")
+		return
+	}
+	prompt, completion := false, false
+	for more := s.enter('{'); more; more = s.next('}') {
+		switch key := s.key(); string(key) {
+		case "prompt_tokens":
+			s.once(&prompt)
+			u.Prompt = s.tokens()
+		case "completion_tokens":
+			s.once(&completion)
+			u.Completion = s.tokens()
+		default:
+			s.unknown(key)
+		}
+	}
+}
+
+// tokens reads a number of tokens. It sets bad for more than maxUsage tokens, and for anything but an integer.
+func (s *scanner) tokens() (n int) {
+	s.space()
+	start := s.i
+	s.number()
+	for _, c := range s.b[start:s.i] {
+		if n = 10*n + int(c-'0'); c == '-' || c == '.' || n > maxUsage {
+			s.bad = true
+			return 0
+		}
+	}
+	return n
 }
 
 // enter steps into an object or array and reports whether the object or array has a member.
@@ -150,9 +201,9 @@ func (s *scanner) key() []byte {
 	return key
 }
 
-// unknown skips the value of a field that the decoder does not use. The value must be a scalar. unknown sets bad if the
-// name contains anything except lower-case letters, digits and underscores: encoding/json ignores case, so it treats
-// "Choices" as choices, and scanChunk must not skip such a field.
+// unknown skips the value of a field that the decoder does not use. The value must be a scalar or an object of scalars. unknown
+// sets bad if the name contains anything except lower-case letters, digits and underscores: encoding/json ignores case, so it
+// treats "Choices" as choices, and scanChunk must not skip such a field.
 func (s *scanner) unknown(key []byte) {
 	for _, c := range key {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
@@ -160,6 +211,18 @@ func (s *scanner) unknown(key []byte) {
 			return
 		}
 	}
+	if s.peek() != '{' {
+		s.scalar()
+		return
+	}
+	for more := s.enter('{'); more; more = s.next('}') {
+		s.key()
+		s.scalar()
+	}
+}
+
+// scalar skips a string, a number, true, false or null. It sets bad for any other value.
+func (s *scanner) scalar() {
 	switch c := s.peek(); c {
 	case '"':
 		s.string()

@@ -1,6 +1,10 @@
 package openai
 
-import "testing"
+import (
+	"testing"
+
+	"parley/stream"
+)
 
 func TestUsage_ImplausibleNumbers_Ignored(t *testing.T) {
 	for data, want := range map[string]bool{
@@ -16,7 +20,7 @@ func TestUsage_ImplausibleNumbers_Ignored(t *testing.T) {
 			t.Errorf("%s: %v", data, err)
 			continue
 		}
-		if got := c.usage() != nil; got != want {
+		if got := c.usage() != (stream.Usage{}); got != want {
 			t.Errorf("usage accepted %s: %v, want %v", data, got, want)
 		}
 	}

@@ -64,20 +64,22 @@ if not reserved then
 end
 local at, last = math.max(now, s.last), s.last
 s.previous = s.head
-s.asked = new_id(MESSAGE_PREFIX, at, s.head, string.sub(ARGV[7], 1, RANDOM_LENGTH))
-s.live = new_id(MESSAGE_PREFIX, at, s.asked, string.sub(ARGV[7], RANDOM_LENGTH + 1))
+local asked_at
+s.asked, asked_at = new_id(MESSAGE_PREFIX, at, s.head, string.sub(ARGV[7], 1, RANDOM_LENGTH))
+s.live = new_id(MESSAGE_PREFIX, asked_at + 1, nil, string.sub(ARGV[7], RANDOM_LENGTH + 1))
 s.head, s.last, s.count, s.htokens, s.fence = s.live, at, s.count + 2, s.htokens + tokens, s.fence + 1
-s.waiter, s.node, s.stop = waiter, ARGV[3], nil
+s.waiter, s.node = waiter, ARGV[3]
 stored_add(stored, s, bytes)
-session_save(s, 'previous', 'asked', 'live', 'head', 'last', 'count', 'htokens', 'fence', 'waiter', 'node', 'stop', 'bytes')
+session_save(s, 'previous', 'asked', 'live', 'head', 'last', 'count', 'htokens', 'fence', 'waiter', 'node', 'bytes')
+if s.stop then redis.call('HDEL', session_key(s.id), 'stop') end
 message_add(s, s.asked, tokens, at, ARGV[4])
 index_add(s, s.asked, ARGV[10], '')
-redis.call('PEXPIREAT', messages_key(s.id), int(s.expires))
+if s.count == 2 then redis.call('PEXPIREAT', messages_key(s.id), int(s.expires)) end -- the first turn, or the first after a clear
 redis.call('SET', journal_key(s.id, s.fence), '', 'PXAT', int(s.expires))
 reservation_save(s, reserved, of_user, prompt)
 remember(s, request, ARGV[9])
-count_usage(at, counts_from(ARGV, 14))
-if at > last then count_usage(s.created, {SESSION_TIME_FIELD, at - last}) end
+count_usage(at, {unpack(ARGV, 14)})
+if at > last then count_usage(s.created, {SESSION_TIME_FIELD, int(at - last)}) end
 turn_taken(s, request)
 notify_followers(s.id)
 return turn_view(s)

@@ -22,7 +22,8 @@ local s = {
 }
 if ARGV[3] ~= '' then s.meta = ARGV[3] end
 stored_begin(stored, s)
-session_save(s, 'bytes', unpack(VIEW))
+session_save(s, 'user', 'created', 'expires', 'last', 'count', 'prompt', 'completion', 'total', 'meta', 'window', 'compress',
+  'policy', 'htokens', 'fence', 'bytes')
 redis.call('PEXPIREAT', session_key(s.id), int(s.expires))
 local indices = {{sessions_key(), 0, s.id}, {user_sessions_key(s.user), 0, s.id}, {expiry_key(), s.expires, s.id .. ':' .. s.user}}
 for _, index in ipairs(indices) do
@@ -30,5 +31,5 @@ for _, index in ipairs(indices) do
   redis.call('PEXPIREAT', index[1], int(math.max(s.expires, redis.call('PEXPIRETIME', index[1]))))
 end
 remember(s, ARGV[8], ARGV[9])
-count_usage(now, counts_from(ARGV, 12))
+count_usage(now, {unpack(ARGV, 12)})
 return {'created', s.id, session_view(s)}

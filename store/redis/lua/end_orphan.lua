@@ -8,11 +8,11 @@
 -- Result: 1 if this call ended or settled the turn · 0 if the turn had ended before
 local s, reply, fence = session_at(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local usage = {tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])}
-if not s then return settle_turn(ARGV[1], fence, reply, usage[3], counts_from(ARGV, 12)) and 1 or 0 end
+if not s then return settle_turn(ARGV[1], fence, reply, usage[3], {unpack(ARGV, 12)}) and 1 or 0 end
 if s.live ~= reply or s.fence ~= fence then return 0 end
 local writer = s.node
 drop_waiters_of(s, writer)
 index_add(s, s.live, ARGV[9], ARGV[10])
-end_turn(s, ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[11]), usage, counts_from(ARGV, 12))
+end_turn(s, ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[11]), usage, {unpack(ARGV, 12)})
 notify_node(writer, s.id) -- the node may be alive: perhaps it was only suspended
 return 1

@@ -9,11 +9,11 @@
 local s, reply, fence = session_at(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local usage = {tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])}
 if not s then
-  settle_turn(ARGV[1], fence, reply, usage[3], counts_from(ARGV, 12))
+  settle_turn(ARGV[1], fence, reply, usage[3], {unpack(ARGV, 12)})
   return {'gone'}
 end
 if s.live ~= reply or s.fence ~= fence then return {'fenced', message_at(s, reply) or ''} end
 local created = s.last
 index_add(s, s.live, ARGV[9], ARGV[10])
-end_turn(s, ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[11]), usage, counts_from(ARGV, 12))
+end_turn(s, ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[11]), usage, {unpack(ARGV, 12)})
 return {'ended', created}

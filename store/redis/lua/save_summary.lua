@@ -14,7 +14,7 @@ redis.call('HSET', summary_key(s.id), 'last', ARGV[3], 'record', ARGV[4] .. ARGV
 redis.call('PEXPIREAT', summary_key(s.id), int(s.expires))
 s.prompt, s.completion, s.total = s.prompt + tonumber(ARGV[6]), s.completion + tonumber(ARGV[7]), s.total + tonumber(ARGV[8])
 session_save(s, 'prompt', 'completion', 'total')
-count_usage(now, counts_from(ARGV, 9))
+count_usage(now, {unpack(ARGV, 9)})
 charge(tokens_key(), tonumber(ARGV[8]))
 if redis.call('EXISTS', user_tokens_key(s.user)) == 1 then charge(user_tokens_key(s.user), tonumber(ARGV[8])) end
 notify_followers(s.id)

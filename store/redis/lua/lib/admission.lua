@@ -21,10 +21,9 @@
 
 -- Reports whether a secret works for an API key now. key is the name of the API key's record, secret the hash of the secret.
 local function key_works(key, secret)
-  local k = redis.call('HMGET', key, 'secret', 'previous', 'until', 'expires')
-  local function ahead(time) return not time or time == '' or now < tonumber(time) end
-  if not ahead(k[4]) then return false end
-  return k[1] == secret or k[2] == secret and ahead(k[3])
+  local newest, previous, ends, expires = unpack(redis.call('HMGET', key, 'secret', 'previous', 'until', 'expires'))
+  if expires and expires ~= '' and now >= tonumber(expires) then return false end
+  return newest == secret or previous == secret and (not ends or ends == '' or now < tonumber(ends))
 end
 
 -- Returns the count of requests that is stored at a key, as a table: key, number (of the UTC day), count, changed. If the stored
@@ -74,7 +73,7 @@ local function admit()
     if d then d.count, d.changed = d.count + 1, true end
   end
   window_save(w)
-  if decision == 'admitted' then count_usage(now, {REQUESTS_FIELD, 1}) end
+  if decision == 'admitted' then count_usage(now, {REQUESTS_FIELD, '1'}) end
   local result = {decision, w.total, window_reset(w), wait}
   if d then
     day_save(d)

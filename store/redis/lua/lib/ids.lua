@@ -12,7 +12,8 @@ local function clock_digits(at)
   return text
 end
 
--- Returns an id for the time at, in milliseconds. If last, an earlier id, is not nil, the new id sorts after it.
+-- Returns an id for the time at, in milliseconds. If last, an earlier id, is not nil, the new id sorts after it. Then the id may
+-- encode a later time than at. The second result is the encoded time.
 local function new_id(prefix, at, last, random)
   if last then
     local ticks = 0
@@ -21,5 +22,5 @@ local function new_id(prefix, at, last, random)
     end
     at = math.max(at, ticks + 1)
   end
-  return prefix .. clock_digits(at) .. random
+  return prefix .. clock_digits(at) .. random, at
 end

@@ -11,7 +11,9 @@ local function member_tokens(member) return (struct.unpack('<I4', member, ID_LEN
 
 -- Returns the position after a text in a record. at is the position of the text's length: 7 bits in each byte, the lowest first.
 local function after_text(member, at)
-  local length, unit = 0, 1
+  local length, unit = string.byte(member, at) or 0, 1
+  if length < UVARINT_MORE then return at + 1 + length end
+  length = 0
   while true do
     local byte = string.byte(member, at) or 0
     at, length = at + 1, length + byte % UVARINT_MORE * unit

@@ -7,17 +7,19 @@
 local function reply_room(window) return math.min(math.floor(window / REPLY_SHARE), MAX_REPLY_ROOM) end
 local function budget(window) return window - reply_room(window) - PROMPT_OVERHEAD end
 
--- Returns messages of a session without their metadata, newest first: all that fit the budget and HISTORY_BYTES, and one more. A
--- prompt contains no metadata. before limits the range for ZRANGE BYLEX: it is '+' for all messages, or '(' and the id of the first
--- message that is too new.
+-- Returns messages of a session, newest first: all that fit the budget and HISTORY_BYTES, and one more. A prompt contains no
+-- metadata, so history removes the metadata of members with more than MEMBER_SENT_WHOLE bytes, and Go ignores other metadata.
+-- before limits the range for ZRANGE BYLEX: it is '+' for all messages, or '(' and the id of the first message that is too
+-- new.
 local function history(s, before)
   local left, bytes, messages, chunk = budget(s.window), HISTORY_BYTES, {}, HISTORY_FIRST_READ
   while true do
     local members = redis.call('ZRANGE', messages_key(s.id), before, '-', 'BYLEX', 'REV', 'LIMIT', 0, chunk)
-    for _, member in ipairs(members) do
+    for i = 1, #members do
       if left < 0 or bytes < 0 then return messages end
-      messages[#messages + 1] = without_metadata(member)
+      local member = members[i]
       left, bytes = left - member_tokens(member), bytes - (#member - HEAD_LENGTH)
+      messages[#messages + 1] = #member > MEMBER_SENT_WHOLE and without_metadata(member) or member
     end
     if #members < chunk then return messages end
     before, chunk = '(' .. string.sub(members[#members], 1, ID_LENGTH), HISTORY_READ
@@ -48,5 +50,8 @@ local function context_view(s, before, tokens)
   return history(s, before), indexed, vectors_of(s, indexed), summary[1] or '', summary[2] or ''
 end
 
--- Returns the live turn of a session, as {'begun', session_view, head before the turn, results of context_view}.
-local function turn_view(s) return {'begun', session_view(s), s.previous or '', context_view(s, '(' .. s.asked, s.htokens)} end
+-- Returns the live turn of a session, as {'begun', session_view, head before the turn, milliseconds until the session and the
+-- journal of the turn expire, results of context_view}.
+local function turn_view(s)
+  return {'begun', session_view(s), s.previous or '', s.expires - now, context_view(s, '(' .. s.asked, s.htokens)}
+end

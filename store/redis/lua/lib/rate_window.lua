@@ -11,8 +11,7 @@ local function bounded(limit) return math.min(math.max(limit, 0), MAX_LIMIT) end
 -- Sets n counts to zero, beginning with the count at index i. The first index is 0.
 local function window_clear(w, i, n)
   local first, last = 4 * i + 1, 4 * (i + n)
-  local at = string.find(w.counts, '[^%z]', first)
-  if not at or at > last then return end
+  if not string.find(string.sub(w.counts, first, last), '[^%z]') then return end
   for j = first, last, 4 do w.total = w.total - struct.unpack('<I4', w.counts, j) end
   w.counts = string.sub(w.counts, 1, first - 1) .. string.rep('\0', 4 * n) .. string.sub(w.counts, last + 1)
 end
@@ -100,7 +99,8 @@ local function window_reset(w)
   if w.total == 0 then return second end
   local oldest = math.max(0, w.newest - WINDOW_REACH)
   local i = oldest % WINDOW_SPAN
-  local at = string.find(w.counts, '[^%z]', 4 * i + 1) or string.find(w.counts, '[^%z]')
+  local at = string.match(w.counts, '^%z*()', 4 * i + 1) -- the first byte that is not 0, or the end
+  if at > #w.counts then at = string.match(w.counts, '^%z*()') end
   local j = math.floor((at - 1) / 4)
   return oldest + (j - i) % WINDOW_SPAN + WINDOW_SPAN - w.shift
 end

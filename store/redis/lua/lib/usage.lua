@@ -1,6 +1,6 @@
 -- This library stores counts of usage (conversation/usage). The counts of a day are a hash: the field is hour × FIELDS_AN_HOUR +
 -- usage.Field.
--- Defines: count_usage, counts_from, month_tokens, last_packable_day, pack_day.
+-- Defines: count_usage, month_tokens, last_packable_day, pack_day.
 --
 -- Operations add counts to today or, because a session lives for 24 hours, to yesterday. pack_day packs the counts of an older
 -- day into a string, which takes a twentieth of the memory. Scripts return the string to Go unchanged. If the clock is set back,
@@ -57,23 +57,17 @@ local function pack_days()
   end
 end
 
--- Adds counts of usage to the hour of the time at, in milliseconds. counts is {usage.Field, amount, usage.Field, amount, …}.
+-- Adds counts of usage to the hour of the time at, in milliseconds. counts is {usage.Field, amount, usage.Field, amount, …}. The
+-- amounts are texts, as in ARGV. If the first count becomes equal to its amount, it may be the first count of a day. Then
+-- count_usage sets the expiry of the day, unless it is set, and packs earlier days.
 local function count_usage(at, counts)
+  if #counts == 0 then return end
   local hour = math.floor(at / HOUR)
   local day = math.floor(hour / 24)
-  local key, new = counts_key(day), false
-  for i = 1, #counts, 2 do
-    local field, n = int((hour - 24 * day) * FIELDS_AN_HOUR + counts[i]), int(counts[i + 1])
-    new = redis.call('HINCRBY', key, field, n) == tonumber(n) or new
-  end
-  if new and redis.call('PEXPIREAT', key, counts_expire(day), 'NX') == 1 then pack_days() end -- the first count of the day
-end
-
--- Returns the counts for count_usage from a script's arguments: the numbers from index i to the end.
-local function counts_from(arguments, i)
-  local counts = {}
-  for j = i, #arguments do counts[j - i + 1] = tonumber(arguments[j]) end
-  return counts
+  local key, first = counts_key(day), (hour - 24 * day) * FIELDS_AN_HOUR
+  local new = redis.call('HINCRBY', key, int(first + counts[1]), counts[2]) == tonumber(counts[2])
+  for i = 3, #counts, 2 do redis.call('HINCRBY', key, int(first + counts[i]), counts[i + 1]) end
+  if new and redis.call('PEXPIREAT', key, counts_expire(day), 'NX') == 1 then pack_days() end
 end
 
 -- Returns the tokens that count in the hours from … to-1 of a day.
