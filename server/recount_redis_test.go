@@ -34,6 +34,7 @@ func newOnRedis(t rapid.TB, redis *redistest.Server, database int) *onRedis {
 	}
 	r := &onRedis{recount: newRecount(t, backends...), redis: redis}
 	r.held, r.now, r.rest, r.pass = true, redis.Now, r.awaitRest, r.jump
+	r.passDay = func() { r.drain(); r.jump(24 * time.Hour) }
 	r.land(r.now())
 	return r
 }

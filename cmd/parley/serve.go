@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -98,7 +100,6 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 		}
 	}()
 	counter := tokens.For(model.Name())
-	go counter.Warm()
 	metrics := server.NewMetrics()
 	service := service.New(service.Options{
 		Store: backend.Conversation, Nodes: backend.Nodes, Model: metrics.Model(model), Embedder: metrics.Embedder(chosen.embedder),
@@ -132,7 +133,8 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 		service.Drain(ctx)
 		return err
 	}
-	return c.serve(ctx, stop, listener, handler, service, log)
+	releaseProgram()
+	return c.serve(ctx, stop, listener, handler, service, counter, log)
 }
 
 // These constants limit the HTTP server. None of them limits the time of a response, because a streamed reply may take any time.
@@ -239,10 +241,24 @@ func originOf(address string) string {
 	return u.Scheme + "://" + u.Host
 }
 
+// warmed builds the vocabulary of the counter in the background when the first API request arrives. So an idle process does not
+// have the vocabulary, and a client that creates a session before it sends a message does not wait for it.
+func warmed(handler http.Handler, counter *tokens.Counter) http.Handler {
+	warm := sync.OnceFunc(func() { go counter.Warm() })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			warm()
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
 // serve serves requests until ctx is done, then drains.
-func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net.Listener, handler *server.Server, service *service.Service, log *slog.Logger) error {
+func (c *serve) serve(ctx context.Context, stop context.CancelFunc, listener net.Listener, handler *server.Server, service *service.Service,
+	counter *tokens.Counter, log *slog.Logger,
+) error {
 	web := &http.Server{
-		Handler:           handler,
+		Handler:           warmed(handler, counter),
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,

@@ -215,11 +215,11 @@ func TestFollow_ClearedOrGone_BothNodesShow(t *testing.T) {
 			"expired": {func(string) { time.Sleep(conversation.Lifetime) }, stream.Expired},
 		} {
 			session := a.NewSession()
-			here, there := a.Watch(session, nil), b.Watch(session, nil)
 			if name == "expired" {
 				// The reply begins shortly before the expiry, so that the model's timeout does not come first.
 				time.Sleep(conversation.Lifetime - 10*time.Second)
 			}
+			here, there := a.Watch(session, nil), b.Watch(session, nil)
 			a.Begun(session, "hello")
 			c := model.Next(t)
 			c.Write("Half of")

@@ -1,6 +1,7 @@
 package prompt
 
 import (
+	"cmp"
 	"slices"
 
 	"parley/conversation"
@@ -52,10 +53,8 @@ func weigh(x *conversation.Indexed) Message {
 // New returns a Fit of message. c is the Context that the store returned for message. Call Plan before you use Result.
 func New(c conversation.Context, message conversation.Message) *Fit {
 	f := &Fit{Context: c, message: message, Messages: make([]Message, 0, max(len(c.History), len(c.Index)))}
-	indexed := make(map[string]*conversation.Indexed, len(c.Index)) // by id
 	for i := range c.Index {
 		x := &c.Index[i]
-		indexed[x.ID] = x
 		if len(c.History) == 0 || x.ID < c.History[0].ID {
 			m := weigh(x)
 			m.Indexed = x
@@ -64,7 +63,9 @@ func New(c conversation.Context, message conversation.Message) *Fit {
 	}
 	for i := range c.History {
 		m := MessageOf(&c.History[i])
-		if m.Indexed = indexed[m.ID]; m.Indexed != nil {
+		at, ok := slices.BinarySearchFunc(c.Index, m.ID, func(x conversation.Indexed, id string) int { return cmp.Compare(x.ID, id) })
+		if ok {
+			m.Indexed = &c.Index[at]
 			m.Priority = m.Indexed.Priority
 		}
 		f.Messages = append(f.Messages, m)
@@ -111,9 +112,8 @@ func (f *Fit) Compare(embedding window.Vector) {
 	if !f.Compares() {
 		return
 	}
-	var places []int
-	var terms []window.Terms
-	var vectors []window.Vector
+	exchanges := len(f.Index)/2 + 1
+	places, terms, vectors := make([]int, 0, exchanges), make([]window.Terms, 0, exchanges), make([]window.Vector, 0, exchanges)
 	for i := range f.Messages {
 		if m := &f.Messages[i]; m.Indexed != nil && m.Answers {
 			places = append(places, i)

@@ -3,6 +3,7 @@ package tokens
 import (
 	"container/heap"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -19,8 +20,8 @@ import (
 // needs only the few hundred tokens of whitespace.
 type vocabulary struct {
 	codec  tokenizer.Codec
-	marks  bool              // whether words may contain combining marks
-	blanks map[string]uint32 // the ranks of the tokens that can be part of whitespace
+	marks  bool                     // whether words may contain combining marks
+	blanks func() map[string]uint32 // the ranks of the tokens that can be part of whitespace; listed by the first call
 }
 
 // newVocabulary builds a vocabulary. The package comment gives the time and the memory.
@@ -29,16 +30,25 @@ func newVocabulary(encoding tokenizer.Encoding) *vocabulary {
 	if err != nil {
 		panic("tokens: " + err.Error()) // encodingOf returns only encodings that exist
 	}
+	return &vocabulary{
+		codec: codec, marks: encoding == tokenizer.O200kBase,
+		blanks: sync.OnceValue(func() map[string]uint32 { return listBlanks(encoding) }),
+	}
+}
+
+// listBlanks returns the ranks of the tokens that can be part of whitespace. It takes as much time as the rest of a
+// vocabulary, and only texts with blank lines need it.
+func listBlanks(encoding tokenizer.Encoding) map[string]uint32 {
 	// list is a second codec, freed after this function: Decode builds a table that Count does not need.
 	list, _ := tokenizer.Get(encoding)
-	v := &vocabulary{codec: codec, marks: encoding == tokenizer.O200kBase, blanks: make(map[string]uint32)}
+	blanks := make(map[string]uint32)
 	for id := range uint(200_000) { // the ids of all tokens of both encodings, except special tokens
 		token, err := list.Decode([]uint{id})
 		if err == nil && onlyBlankBytes(token) {
-			v.blanks[strings.Clone(token)] = uint32(id)
+			blanks[strings.Clone(token)] = uint32(id)
 		}
 	}
-	return v
+	return blanks
 }
 
 // onlyBlankBytes reports whether token can be part of whitespace: each byte of token occurs in some whitespace
@@ -144,7 +154,7 @@ func (v *vocabulary) takesNewlines(text string) bool {
 // parts that make the token of the lowest rank. If several pairs make this token, it joins the leftmost pair. It stops
 // when no two neighbours make a token.
 func (v *vocabulary) merge(piece string) int {
-	if _, ok := v.blanks[piece]; ok {
+	if _, ok := v.blanks()[piece]; ok {
 		return 1
 	}
 	n := len(piece)
@@ -160,7 +170,7 @@ func (v *vocabulary) merge(piece string) int {
 			return
 		}
 		end := next[next[at]]
-		if rank, ok := v.blanks[piece[at:end]]; ok {
+		if rank, ok := v.blanks()[piece[at:end]]; ok {
 			heap.Push(&pairs, pair{rank, at, end})
 		}
 	}

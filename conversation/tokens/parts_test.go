@@ -1,3 +1,5 @@
+//go:build !race
+
 package tokens
 
 import (
@@ -48,9 +50,6 @@ func TestCount_TextOfSeveralParts_AboutSameAsWhole(t *testing.T) {
 // TestCount_LongText_BoundedMemory counts texts of 2 MiB. If the library got the long word at once, it would take over
 // 54 MiB. In parts, the growth is mostly garbage, and its size does not depend on the length of the text.
 func TestCount_LongText_BoundedMemory(t *testing.T) {
-	if raceFactor > 1 {
-		t.Skip("the race detector takes more memory")
-	}
 	c := For("gpt-4o")
 	c.Warm()
 	for name, text := range map[string]string{"words": strings.Repeat("lorem ipsum dolor ", 2<<20/18), "one word": strings.Repeat("a", 2<<20)} {

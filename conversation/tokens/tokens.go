@@ -28,8 +28,8 @@ func For(model string) *Counter {
 // Encoding returns the name of the vocabulary: "o200k_base" or "cl100k_base".
 func (c *Counter) Encoding() string { return string(c.encoding) }
 
-// Warm builds the vocabulary if it is not built yet. Call Warm in the background when a server starts. A Count during
-// that time waits until the vocabulary is built.
+// Warm builds the vocabulary if it is not built yet. Call Warm in the background before the first text arrives. A Count
+// during that time waits until the vocabulary is built.
 func (c *Counter) Warm() { c.vocabulary() }
 
 // partSize is the maximum number of bytes that the library gets at once, because it takes up to 40 bytes of memory for

@@ -137,7 +137,7 @@ type planner struct {
 }
 
 func newPlanner(in Input) *planner {
-	p := &planner{Input: in, tokens: in.EarlierTokens}
+	p := &planner{Input: in, tokens: in.EarlierTokens, exchanges: make([]exchange, 0, len(in.History)/2+1)}
 	for i, m := range in.History {
 		if !m.Answers || i == 0 {
 			p.exchanges = append(p.exchanges, exchange{
@@ -190,9 +190,12 @@ func (p *planner) plan() {
 // choose keeps exchanges in the order of the policy until the budget is used up.
 func (p *planner) choose() {
 	compare, ranked := orders[p.Policy]
-	order := slices.Clone(p.exchanges)
+	order := make([]*exchange, len(p.exchanges))
+	for i := range order {
+		order[i] = &p.exchanges[i]
+	}
 	if ranked {
-		slices.SortFunc(order, func(a, b exchange) int { p.compared++; return compare(a, b) })
+		slices.SortFunc(order, func(a, b *exchange) int { p.compared++; return compare(a, b) })
 	} else {
 		slices.Reverse(order)
 	}
@@ -204,17 +207,17 @@ func (p *planner) choose() {
 			continue
 		}
 		p.left -= x.tokens
-		p.keep(x, reasonFor(p.Policy, x))
+		p.keep(*x, reasonFor(p.Policy, *x))
 	}
 }
 
 // orders has the comparison of exchanges for the priority and semantic policies; the exchange to keep first is the
 // smallest. No two exchanges are equal, so the same input gives the same plan.
-var orders = map[Policy]func(a, b exchange) int{
-	Priority: func(a, b exchange) int {
+var orders = map[Policy]func(a, b *exchange) int{
+	Priority: func(a, b *exchange) int {
 		return cmp.Or(yesFirst(a.system, b.system), cmp.Compare(b.priority, a.priority), cmp.Compare(b.from, a.from))
 	},
-	Semantic: func(a, b exchange) int {
+	Semantic: func(a, b *exchange) int {
 		return cmp.Or(yesFirst(a.newest, b.newest), cmp.Compare(max(b.similarity, 0), max(a.similarity, 0)), cmp.Compare(b.from, a.from))
 	},
 }
@@ -275,7 +278,7 @@ func (p *planner) tally() {
 	p.tallyEarlier()
 	p.PromptTokens = PromptOverhead + p.New.Tokens
 	leading := p.leading()
-	ranges := map[Verdict]*Range{Kept: &p.Kept, Summarised: &p.Summarised, Dropped: &p.Dropped, Skipped: &p.Skipped}
+	ranges := [...]*Range{Kept: &p.Kept, Summarised: &p.Summarised, Dropped: &p.Dropped, Skipped: &p.Skipped}
 	for i, m := range p.History {
 		verdict := p.Decisions[i].Verdict
 		ranges[verdict].add(m.ID)

@@ -80,9 +80,10 @@ func (t Terms) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary decodes the encoding of AppendBinary. For invalid bytes, it returns an error and leaves t unchanged.
+// UnmarshalBinary decodes the encoding of AppendBinary. It stores the terms behind the elements of t, if t has enough capacity for
+// them. For invalid bytes, it returns an error and leaves t unchanged.
 func (t *Terms) UnmarshalBinary(b []byte) error {
-	terms := make(Terms, 0, len(b)/5)
+	terms := slices.Grow((*t)[len(*t):], len(b)/5)
 	hash := uint64(0)
 	for len(b) > 0 {
 		step, n := binary.Uvarint(b)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"parley/auth"
 	"parley/conversation"
@@ -69,7 +70,7 @@ func (r *reading) context(at ref, session *conversation.Session, tokens int) (c 
 		full = true // the live reply may fill the window
 	}
 	if full && config.CompressionEnabled && config.RetentionPolicy != conversation.FIFO {
-		c.Index, err = r.indexed(at)
+		c.Index, err = r.indexed(at, session.MessageCount)
 	}
 	return c, err
 }
@@ -99,15 +100,28 @@ func (r *reading) history(at ref, count, budget int) ([]conversation.Message, er
 	return newest, nil
 }
 
-// indexed returns the newest indexed messages, at most conversation.IndexLimit, oldest first.
-func (r *reading) indexed(at ref) ([]conversation.Indexed, error) {
+// indexed returns the newest indexed messages, at most conversation.IndexLimit, oldest first. count is the number of messages of
+// the session.
+func (r *reading) indexed(at ref, count int) ([]conversation.Indexed, error) {
 	var newest []conversation.Indexed
+	// The ids share memory, and so do the terms. With memory of their own, they would be 3,000 of a turn's 3,700 allocations.
+	var ids strings.Builder
+	var terms window.Terms
 	index := r.span(indexBucket, r.sessionKey(at))
 	for id, value, ok := index.before(""); ok && len(newest) < conversation.IndexLimit; id, value, ok = index.prev() {
-		x, err := readIndexed(value, string(id))
+		if newest == nil {
+			newest = make([]conversation.Indexed, 0, min(count, conversation.IndexLimit))
+		}
+		ids.Write(id)
+		if cap(terms)-len(terms) < len(value)/2 { // a term has at least two bytes
+			terms = make(window.Terms, 0, max(2*cap(terms), len(value)/2))
+		}
+		x, err := readIndexed(value, ids.String()[ids.Len()-len(id):], terms)
 		if err != nil {
 			return nil, err
 		}
+		terms = terms[:len(terms)+len(x.Terms)]
+		x.Terms = slices.Clip(x.Terms)
 		newest = append(newest, x)
 	}
 	slices.Reverse(newest)
@@ -149,7 +163,7 @@ func (w *writing) setVectors(at ref, vectors []conversation.ExchangeVector) erro
 		if value == nil {
 			continue
 		}
-		x, err := readIndexed(value, v.Reply)
+		x, err := readIndexed(value, v.Reply, nil)
 		if err != nil {
 			return err
 		}

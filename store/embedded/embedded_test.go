@@ -308,20 +308,22 @@ func TestBeginTurn_ClockWentBack_IDsStillIncrease(t *testing.T) {
 // AllocsPerRun forbids parallel tests.
 func TestTurn_LongHistory_CostsNoMore(t *testing.T) {
 	s := open(t, newPath(t))
-	cost := func(messages int) (read, turn float64) {
+	cost := func(policy conversation.RetentionPolicy, messages int) (read, turn float64) {
 		session := newSession(t, s)
 		at := ref{somebody, session.ID}
 		must(t, s.submit(t.Context(), func(w *writing) error {
 			stored, err := w.session(at)
+			stored.Context = conversation.ContextConfig{MaxTokens: 4096, CompressionEnabled: true, RetentionPolicy: policy}
 			for range messages / 2 {
 				asked, reply := messagesOf(&conversation.NewTurn{Role: conversation.User, Content: "hello", Tokens: 50}, &stored, w.now)
-				reply.Status, reply.Content, reply.Tokens = stream.Completed, "good day", 50
+				reply.Status, reply.Content, reply.Tokens, reply.Terms = stream.Completed, "good day", 50, window.TermsOf("hello, good day")
 				stored.Head = reply.ID
 				stored.MessageCount += 2
 				stored.HistoryTokens += asked.TokensInPrompt() + reply.TokensInPrompt()
 				bytes := int64(asked.StoredBytes() + reply.StoredBytes())
 				err = errors.Join(err, w.putMessage(at, &asked, stored.MessageCount-1), w.putMessage(at, &reply, stored.MessageCount),
-					w.addStored(somebody, stored.ExpiresAt, storedCount{bytes: bytes}))
+					w.addStored(somebody, stored.ExpiresAt, storedCount{bytes: bytes}),
+					w.index(at, &stored, &asked), w.index(at, &stored, &reply))
 			}
 			return errors.Join(err, w.putSession(at, &stored))
 		}))
@@ -344,10 +346,14 @@ func TestTurn_LongHistory_CostsNoMore(t *testing.T) {
 		})
 		return read, turn
 	}
-	shortRead, shortTurn := cost(100)
-	longRead, longTurn := cost(10_000)
-	if longRead > 1.1*shortRead || longTurn > 1.25*shortTurn {
-		t.Errorf("with 100 messages, %v allocations a page and %v a turn; with 10,000 messages, %v and %v", shortRead, shortTurn, longRead, longTurn)
+	for _, policy := range []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic} {
+		shortRead, shortTurn := cost(policy, 200)
+		longRead, longTurn := cost(policy, 10_000)
+		t.Logf("%s: with 200 messages, %v allocations a page and %v a turn; with 10,000 messages, %v and %v",
+			policy, shortRead, shortTurn, longRead, longTurn)
+		if longRead > 1.1*shortRead || longTurn > 1.25*shortTurn {
+			t.Errorf("%s: a page or a turn with 10,000 messages has more allocations than one with 200", policy)
+		}
 	}
 	verify(t, s)
 }

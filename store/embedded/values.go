@@ -6,6 +6,7 @@ import (
 
 	"parley/conversation"
 	"parley/conversation/usage"
+	"parley/conversation/window"
 	"parley/store/record"
 )
 
@@ -128,7 +129,8 @@ func (w *writing) putIndexed(key []byte, x *conversation.Indexed) error {
 	})
 }
 
-func readIndexed(value []byte, id string) (conversation.Indexed, error) {
+// readIndexed reads an indexed message. The message's terms are stored in the free capacity of terms, if they fit.
+func readIndexed(value []byte, id string, terms window.Terms) (conversation.Indexed, error) {
 	if isOld(value) {
 		return oldIndexed(value, id)
 	}
@@ -136,8 +138,11 @@ func readIndexed(value []byte, id string) (conversation.Indexed, error) {
 	if !ok {
 		return conversation.Indexed{}, errRecord
 	}
-	x := conversation.Indexed{ID: id, Vector: append([]byte(nil), vector...)}
+	x := conversation.Indexed{ID: id, Vector: append([]byte(nil), vector...), Terms: terms[len(terms):]}
 	err := record.ReadIndexed(rest, &x)
+	if len(x.Terms) == 0 {
+		x.Terms = nil
+	}
 	return x, err
 }
 

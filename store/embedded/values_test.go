@@ -26,7 +26,7 @@ func TestValues_FieldsOutsideRecord_RoundTrip(t *testing.T) {
 	must(t, s.db.View(func(tx *bbolt.Tx) error {
 		r := &reading{bolt: tx}
 		gotMessage, err1 := r.message(at, m.ID)
-		gotIndex, err2 := r.indexed(at)
+		gotIndex, err2 := r.indexed(at, 2)
 		gotSummary, err3 := r.summary(at)
 		if diff := cmp.Diff([]any{m, []conversation.Indexed{x}, summary}, []any{gotMessage, gotIndex, gotSummary}); diff != "" {
 			t.Errorf("the decoded values (-want +got):\n%s", diff)
@@ -44,7 +44,7 @@ func TestValues_RandomBytes_NoPanic(t *testing.T) {
 			_, _ = readMessage(value, "", "")
 			_, _ = readSession(value, "")
 			_, _, _ = readLifetime(value)
-			_, _ = readIndexed(value, "")
+			_, _ = readIndexed(value, "", nil)
 			_, _ = readSummary(value)
 			_, _ = readLiveTurn(value)
 			_, _ = readRequest(value)
