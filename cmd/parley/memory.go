@@ -2,13 +2,11 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strconv"
-	"syscall"
 )
 
 const (
@@ -72,21 +70,4 @@ func bytesOr(text []byte, unit int64) int64 {
 		return math.MaxInt64
 	}
 	return n * unit
-}
-
-// releaseProgram unmaps the code of this process. The kernel maps a page of code again when it is used, and keeps the pages in its
-// cache. The start initialises all packages, which maps 12 MB of code. An idle server uses 2 MB of it.
-func releaseProgram() {
-	maps, _ := os.ReadFile("/proc/self/maps") // only Linux has this file
-	for line := range bytes.Lines(maps) {
-		fields := bytes.Fields(line) // addresses, access, offset, device, inode, path
-		// Code has not changed since the start. Other read-only pages may have: the loader writes to some of them first.
-		if len(fields) < 6 || string(fields[1]) != "r-xp" || fields[5][0] != '/' {
-			continue
-		}
-		var start, end uintptr
-		if _, err := fmt.Sscanf(string(fields[0]), "%x-%x", &start, &end); err == nil {
-			_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, start, end-start, syscall.MADV_DONTNEED)
-		}
-	}
 }

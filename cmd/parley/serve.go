@@ -133,7 +133,6 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 		service.Drain(ctx)
 		return err
 	}
-	releaseProgram()
 	return c.serve(ctx, stop, listener, handler, service, counter, log)
 }
 
