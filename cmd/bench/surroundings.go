@@ -13,12 +13,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"parley/cmd/internal/child"
 	"parley/cmd/parley/bench"
 )
 
@@ -41,14 +41,14 @@ type lab struct {
 	clientCores string // of the load generator, the model and Redis
 }
 
-// child is a process of a measurement.
-type child struct {
+// process is a process of a measurement.
+type process struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 }
 
 // start starts a command on some cores. Its standard error goes to errs.
-func (l *lab) start(cores string, env []string, out io.Writer, errs io.Writer, name string, args ...string) (*child, error) {
+func (l *lab) start(cores string, env []string, out io.Writer, errs io.Writer, name string, args ...string) (*process, error) {
 	if cores != "" {
 		args = append([]string{"-c", cores, name}, args...)
 		name = "taskset"
@@ -56,25 +56,13 @@ func (l *lab) start(cores string, env []string, out io.Writer, errs io.Writer, n
 	cmd := exec.Command(name, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = l.dir, out, errs
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + l.dir}, env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	c := &child{cmd: cmd, exited: make(chan struct{})}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the kernel kills the process when the thread that started it ends
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-			close(c.exited)
-		}
-	}()
-	return c, <-started
+	c := &process{cmd: cmd, exited: make(chan struct{})}
+	return c, child.Start(cmd, func() { close(c.exited) })
 }
 
 // stop ends a process, and kills it if it does not end in 5 s. A killed server loses nothing that matters, because its store is
 // deleted.
-func (c *child) stop() {
+func (c *process) stop() {
 	_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-c.exited:
@@ -88,7 +76,7 @@ func (c *child) stop() {
 const startTimeout = 30 * time.Second
 
 // startAndFind starts a process, and returns the first match of a pattern's group in its standard output.
-func (l *lab) startAndFind(pattern *regexp.Regexp, cores string, env []string, name string, args ...string) (*child, string, error) {
+func (l *lab) startAndFind(pattern *regexp.Regexp, cores string, env []string, name string, args ...string) (*process, string, error) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return nil, "", err
@@ -134,7 +122,7 @@ var (
 
 // measurement is a running subject.
 type measurement struct {
-	children []*child // in the order of their starts
+	children []*process // in the order of their starts
 	url      string
 	pid      int
 	redis    string // host:port; "" for none
@@ -191,7 +179,7 @@ func (l *lab) begin(s subject, n int) (m *measurement, err error) {
 }
 
 // startRedis starts a Redis server without persistence.
-func (l *lab) startRedis(dir string) (*child, string, error) {
+func (l *lab) startRedis(dir string) (*process, string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, "", err

@@ -7,13 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"parley/cmd/internal/child"
 	"parley/store/redis/redistest"
 )
 
@@ -61,24 +61,15 @@ func (n *node) launch() bool {
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + n.dir, "PARLEY_ADDR=" + n.addr}, n.env...)
 	output := &tail{}
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	exited := make(chan struct{})
 	n.mu.Lock()
 	n.cmd, n.output, n.exited, n.expected = cmd, output, exited, true
 	n.mu.Unlock()
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the kernel kills the process when the thread that started it ends
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-			n.ended(cmd, output)
-			close(exited)
-		}
-	}()
-	if err := <-started; err != nil {
+	ended := func() {
+		n.ended(cmd, output)
+		close(exited)
+	}
+	if err := child.Start(cmd, ended); err != nil {
 		n.w.Fatal(err)
 	}
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -57,12 +57,13 @@ var packages = []allowedImports{
 	{"server/api", []string{"server/transport", "conversation", "stream", "auth", "auth/limit"}}, // shared by REST and sockets; its responses show the figures of a limit
 	{"server/socket", []string{"server/transport", "conversation", "conversation/turn", "stream", "stream/wire", "auth", "server/api"}},
 	{"server", []string{"server/api", "server/socket", "server/docs", "server/transport", "conversation", "conversation/service", "conversation/turn", "conversation/usage", "stream", "stream/wire", "auth", "auth/limit", "web"}},
+	{"cmd/internal/child", nil},
+	{"cmd/internal/guide", nil},
 	{"cmd/parley/bench", []string{"stream/wire"}}, // a client of any server, and two small servers
 	{"cmd/parley", []string{everything}},
-	{"cmd/internal/guide", nil},
-	{"cmd/bench", []string{"cmd/internal/guide", "cmd/parley/bench"}}, // it drives real processes, too
+	{"cmd/bench", []string{"cmd/internal/child", "cmd/internal/guide", "cmd/parley/bench"}}, // it drives real processes, too
 	{"cmd/chaos/history", nil},
-	{"cmd/chaos", []string{"cmd/internal/guide", "cmd/chaos/history", "store/redis/redistest", "stream/client"}}, // it drives real processes
+	{"cmd/chaos", []string{"cmd/internal/child", "cmd/internal/guide", "cmd/chaos/history", "store/redis/redistest", "stream/client"}}, // it drives real processes
 }
 
 // backend lists packages that store, the two stores and storetest may import. These packages define the interfaces that a store

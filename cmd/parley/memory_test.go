@@ -46,8 +46,8 @@ func TestMemory_SmallestLimitApplies(t *testing.T) {
 	}
 }
 
-// TestServe_Idle_LoadsNoVocabulary reads the number of bytes that an idle process has allocated since its start: 4.2 MB, and 8.6 MB
-// with the race detector. A vocabulary takes 6.8 MB more.
+// TestServe_Idle_LoadsNoVocabulary reads the number of bytes that an idle process has allocated since its start: 4.2 MB, and
+// 8.6 MB with the race detector. A vocabulary takes 6.8 MB more.
 func TestServe_Idle_LoadsNoVocabulary(t *testing.T) {
 	t.Parallel()
 	const limit = 10_500_000

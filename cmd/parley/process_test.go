@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -23,6 +22,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"parley/cmd/internal/child"
 	"parley/web/browsertest"
 )
 
@@ -135,26 +135,12 @@ func (p *process) ready() bool {
 // page matches the start-up text, from the line with the URL of the page to the line with the key.
 var page = regexp.MustCompile(`(?m)^ +page +(http://\S+)/\n(?:.*\n)* +key .*\n`)
 
-// start starts a command. When the test ends, its cleanup kills the command. If the test process itself dies, the kernel kills
-// the command (Pdeathsig). The kernel does so when the thread that started the command ends. So that thread is locked and waits
-// for the command.
+// start starts a command. When the test ends, its cleanup kills the command.
 func start(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{t: t, cmd: cmd, key: declaredKey, out: newLines(), errs: newLines(), exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.out, p.errs
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // the result is in cmd.ProcessState
-			close(p.exited)
-		}
-	}()
-	if err := <-started; err != nil {
+	if err := child.Start(cmd, func() { close(p.exited) }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -23,6 +23,6 @@
 //
 // # The servers beside
 //
-// [ScriptedModel] is a model server. The messages of the load generator tell it what to reply: "say 200 every 20ms". [Pipe] is the
-// bare pipe with which Parley is compared: it relays the model's deltas and does nothing else.
+// [ScriptedModel] is a model server. The messages of the load generator tell it what to reply: "say 200 every 20ms". [Pipe] is
+// the bare pipe with which Parley is compared: it relays the model's deltas and does nothing else.
 package bench
