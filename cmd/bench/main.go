@@ -194,7 +194,7 @@ func (c *command) measureRows(ctx context.Context, l *lab, subjects []subject, c
 				}
 				fmt.Fprintf(errs, "%s  round %d of %d, %s, %s\n", time.Now().Format(time.TimeOnly), round+1, c.Rounds, r.row.name, s.name)
 				m := &measured{Report: &bench.Report{}}
-				if m.Start, err = l.measure(ctx, s, max(1, r.row.cores), io.Discard, r.row.arguments(c.Duration), m.Report); err != nil {
+				if m.Start, err = l.measure(ctx, s, max(1, r.row.cores), errs, r.row.arguments(c.Duration), m.Report); err != nil {
 					return nil, err
 				}
 				if s.store == "" {
@@ -253,7 +253,7 @@ func (c *command) measureGrowth(ctx context.Context, l *lab, subjects []subject,
 			fmt.Fprintf(errs, "%s  growth of %s, %s\n", time.Now().Format(time.TimeOnly), dimension, s.name)
 			var g bench.Growth
 			args := []string{"growth", dimension, "--duration", (c.Duration / 3).String(), "--warmup", "300ms"}
-			if _, err := l.measure(ctx, s, 1, io.Discard, args, &g); err != nil {
+			if _, err := l.measure(ctx, s, 1, errs, args, &g); err != nil {
 				return err
 			}
 			what = g.What

@@ -210,8 +210,17 @@ func (l *lab) coresFor(n int) string {
 	return l.serverCores
 }
 
-// measure starts a subject on n cores, and runs `parley bench` with args against it. The output is decoded into result.
+// measure starts a subject on n cores, and runs `parley bench` with args against it. The output is decoded into result. A failed
+// measurement is repeated once, so that one failed turn does not cost the results of all rounds before.
 func (l *lab) measure(ctx context.Context, s subject, n int, progress io.Writer, args []string, result any) (start int64, err error) {
+	if start, err = l.measureOnce(ctx, s, n, args, result); err == nil || ctx.Err() != nil {
+		return start, err
+	}
+	fmt.Fprintf(progress, "          once more, because it failed: %v\n", err)
+	return l.measureOnce(ctx, s, n, args, result)
+}
+
+func (l *lab) measureOnce(ctx context.Context, s subject, n int, args []string, result any) (start int64, err error) {
 	m, err := l.begin(s, n)
 	if err != nil {
 		return 0, err
@@ -224,7 +233,7 @@ func (l *lab) measure(ctx context.Context, s subject, n int, progress io.Writer,
 		args = append(args, "--redis", m.redis)
 	}
 	var out, errs bytes.Buffer
-	load, err := l.start(l.clientCores, []string{"PARLEY=" + m.url, "KEY=" + adminKey}, &out, io.MultiWriter(&errs, progress), l.tool, args...)
+	load, err := l.start(l.clientCores, []string{"PARLEY=" + m.url, "KEY=" + adminKey}, &out, &errs, l.tool, args...)
 	if err != nil {
 		return 0, err
 	}
