@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -122,10 +123,29 @@ type response struct {
 
 // send posts a message in the background, like a caller who waits for the whole reply.
 func send(p *process, session string) <-chan response {
-	result := make(chan response, 1)
+	begun := make(chan struct{})
+	close(begun)
+	return sendUntil(p, session, begun)
+}
+
+// sendUntil does the same as send, and repeats a request that gets 503 until begun is closed. A busy store can refuse the first
+// requests.
+func sendUntil(p *process, session string, begun <-chan struct{}) <-chan response {
+	result, key := make(chan response, 1), rand.Text()
 	go func() {
-		status, body, err := p.call("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "say 60 words"})
-		result <- response{status, body, err}
+		for {
+			status, _, body, err := p.request("POST", "/v1/sessions/"+session+"/messages", map[string]any{"content": "say 60 words"},
+				"Idempotency-Key", key)
+			select {
+			case <-begun:
+			case <-time.After(100 * time.Millisecond):
+				if err == nil && status == http.StatusServiceUnavailable {
+					continue
+				}
+			}
+			result <- response{status, body, err}
+			return
+		}
 	}()
 	return result
 }
@@ -147,8 +167,10 @@ func newScene(t *testing.T, env ...string) *scene {
 	s.process = serveIn(t, s.dir, append(s.model.env(), env...)...)
 	s.session = s.process.session()
 	s.viewer = subscribe(t, s.process, s.session)
-	s.caller = send(s.process, s.session)
+	begun := make(chan struct{})
+	s.caller = sendUntil(s.process, s.session, begun)
 	s.viewer.untilText(words(held))
+	close(begun)
 	return s
 }
 
