@@ -23,7 +23,8 @@ PLATFORMS   ?= linux/amd64 linux/arm64 darwin/arm64
 
 # By default, a process with the race detector waits a second before it exits, so that the goroutines that still run can race. Our
 # tests leave no goroutine behind: goleak checks that in most packages.
-export GORACE := atexit_sleep_ms=0
+GORACE ?= atexit_sleep_ms=0
+export GORACE
 
 # `make test` runs go vet on all packages first, so go test does not repeat it.
 GOTEST      := go test -vet=off $(TESTFLAGS)

@@ -8,8 +8,9 @@ import (
 	"parley/stream"
 )
 
-// This file encodes messages as JSON by hand. The result is that of encoding/json without HTML escapes. Each turn encodes three
-// messages, and encoding/json makes 8 allocations for each.
+// This file encodes messages as JSON by hand, with the fields that encoding/json would write. Texts have the escapes of
+// [stream.AppendString], which are fewer than those of encoding/json. Each turn encodes three messages, and encoding/json makes 8
+// allocations for each.
 
 // encodedBytes is more than the JSON of most messages takes without content and metadata, in bytes.
 const encodedBytes = 768

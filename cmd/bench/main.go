@@ -41,7 +41,7 @@ type command struct {
 	List      bool          `help:"Print the rows and stop."`
 }
 
-const description = `Measure servers side by side, and print a table. It exits with status 1 if a turn failed.`
+const description = `Measure servers side by side, and print a table. A measurement with a failed turn is repeated once.`
 
 func main() {
 	var c command
@@ -85,7 +85,7 @@ func (c *command) run(ctx context.Context, out, errs io.Writer) error {
 			return err
 		}
 	}
-	if err := c.write(out, begun, all, subjects, cold); err != nil || c.Growth == "" {
+	if err := c.write(out, begun, all, l, subjects, cold); err != nil || c.Growth == "" {
 		return err
 	}
 	return c.measureGrowth(ctx, l, subjects, errs)
@@ -211,7 +211,7 @@ func (c *command) measureRows(ctx context.Context, l *lab, subjects []subject, c
 }
 
 // write writes the table and the other files.
-func (c *command) write(out io.Writer, begun time.Time, all []*results, subjects []subject, cold time.Duration) error {
+func (c *command) write(out io.Writer, begun time.Time, all []*results, l *lab, subjects []subject, cold time.Duration) error {
 	if c.Raw != "" {
 		raw := make(map[string][]map[string]*measured)
 		for _, r := range all {
@@ -234,6 +234,9 @@ func (c *command) write(out io.Writer, begun time.Time, all []*results, subjects
 		return nil
 	}
 	text := guide.About(begun, fmt.Sprintf("%d rounds in %s", c.Rounds, time.Since(begun).Round(time.Minute))) + "\n\n" + markdown(all, subjects, cold)
+	if l.repeated > 0 {
+		text += fmt.Sprintf("\nMeasurements that were repeated, because a turn had failed: %d.\n", l.repeated)
+	}
 	if c.Into == "" {
 		_, err := fmt.Fprint(out, "\n", text)
 		return err

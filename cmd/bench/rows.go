@@ -107,9 +107,10 @@ func restingRows() []*row {
 	}
 }
 
-// windowRow is a turn in a session with many messages. Making these messages takes most of the time, so there is one round.
+// windowRow is a turn in a session with many messages. Making these messages takes most of the time, so there is one round. With
+// few messages, there are so many sessions that each gets about one turn in the measured time.
 func windowRow(policy string, history int) *row {
-	sessions := 100
+	sessions := 2000
 	if history > 1000 {
 		sessions = 1
 	}

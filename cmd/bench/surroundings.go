@@ -39,6 +39,7 @@ type lab struct {
 	dir         string
 	serverCores string // of the server: a list for taskset; "" for any
 	clientCores string // of the load generator, the model and Redis
+	repeated    int    // number of measurements that were repeated
 }
 
 // process is a process of a measurement.
@@ -217,6 +218,7 @@ func (l *lab) measure(ctx context.Context, s subject, n int, progress io.Writer,
 		return start, err
 	}
 	fmt.Fprintf(progress, "          once more, because it failed: %v\n", err)
+	l.repeated++
 	return l.measureOnce(ctx, s, n, args, result)
 }
 

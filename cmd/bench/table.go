@@ -81,7 +81,7 @@ func markdown(all []*results, subjects []subject, cold time.Duration) string {
 	return b.String()
 }
 
-// cell returns a figure of a subject, with its comparison. With a baseline, the comparison is with it.
+// cell returns a figure of a subject, and how it compares with the bare pipe and with the baseline.
 func (r *results) cell(f figure, s subject) string {
 	values := r.values(f, s.name)
 	if len(values) == 0 {
@@ -104,7 +104,7 @@ func (r *results) cell(f figure, s subject) string {
 
 func comparison(k kind, values []float64, unit string) string {
 	if k == difference {
-		return "+" + spread(values, unit)
+		return "difference " + spread(values, unit)
 	}
 	return spread(values, "×")
 }

@@ -20,7 +20,7 @@ type benchCommands struct {
 	Viewers    benchViewers    `cmd:"" help:"One reply at a time, with many viewers."`
 	Idle       benchIdle       `cmd:"" help:"Idle WebSockets: the memory of each."`
 	Admissions benchAdmissions `cmd:"" help:"Requests that only pay for the check of the key and the rate limit."`
-	Growth     benchGrowth     `cmd:"" help:"A turn's cost while something doubles: sessions, messages, viewers, keys or hours."`
+	Growth     benchGrowth     `cmd:"" help:"A turn's cost while something doubles: sessions, messages, viewers or keys."`
 	Model      benchModel      `cmd:"" help:"Run a fast model server that replies what the load generator asks for."`
 	Pipe       benchPipe       `cmd:"" help:"Run the bare pipe: it relays a model's text, without keys, sessions and store."`
 }
@@ -31,7 +31,7 @@ func (benchCommands) Help() string {
 
   parley bench model --addr 127.0.0.1:8400
   OPENAI_BASE_URL=http://127.0.0.1:8400/v1 PARLEY_TIERS='` + bench.GenerousTiers + `' parley serve
-  parley bench requests http://127.0.0.1:8420 --key svc_live_… -n 64
+  KEY=svc_live_… parley bench requests http://127.0.0.1:8420 -n 64
 
 A line of progress a second is on standard error, the figures are on standard output. If a turn fails, the exit status is 1.
 The CPU time, the memory and the written bytes are those of the process that listens on the port, if it runs on this machine.`
@@ -45,7 +45,7 @@ type benchLoad struct {
 	Redis    string        `placeholder:"HOST:PORT" help:"Redis of the server, to report what it pays."`
 	Duration time.Duration `default:"10s" help:"Measured time."`
 	Warmup   time.Duration `default:"2s" help:"Time under load before the measured time."`
-	Sessions int           `default:"1000" help:"Sessions that exist before the load. A session serves ten turns."`
+	Sessions int           `default:"1000" help:"Sessions that exist before the load of streams and requests. A session serves ten turns."`
 	Keep     bool          `help:"Do not delete the sessions at the end."`
 	JSON     bool          `name:"json" help:"Print the figures as JSON."`
 }
@@ -163,7 +163,7 @@ func (c *benchAdmissions) Run(ctx context.Context, o output) error {
 
 // benchGrowth is `parley bench growth`.
 type benchGrowth struct {
-	Dimension string `arg:"" enum:"sessions,messages,viewers,keys,hours" help:"What grows: sessions, messages, viewers, keys or hours."`
+	Dimension string `arg:"" enum:"sessions,messages,viewers,keys" help:"What grows: sessions, messages, viewers or keys."`
 	benchLoad
 	First     int    `placeholder:"N" help:"Smallest size. Default: as the guide on performance."`
 	Doublings int    `default:"5" help:"How often the size doubles."`
@@ -175,6 +175,9 @@ func (c *benchGrowth) Run(ctx context.Context, o output) error {
 	options, err := c.options(o)
 	if err != nil {
 		return err
+	}
+	if c.First < 0 || c.Doublings < 0 {
+		return errors.New("--first and --doublings must not be negative")
 	}
 	grown, err := bench.Grow(ctx, options, c.Dimension, c.First, c.Doublings)
 	if err != nil {

@@ -103,7 +103,7 @@ func (in *inbox) setConnection(connection *redis.PubSub) {
 }
 
 // subscribe handles a confirmed subscription. The first time, it closes subscribed. Later it calls notify with "", because
-// wake-ups were lost, and doubts the ends of turns, because the server may have lost writes.
+// wake-ups were lost, and it doubts the last writes.
 func (in *inbox) subscribe() {
 	in.mu.Lock()
 	first := !in.known
@@ -113,7 +113,7 @@ func (in *inbox) subscribe() {
 		close(in.subscribed)
 		return
 	}
-	in.store.turns.doubt()
+	in.store.doubt()
 	in.notify("")
 }
 

@@ -105,8 +105,14 @@ func (l *liveTurns) notBegun(member string) {
 	}
 }
 
-// doubt makes the next call of over include turns that have ended. A caller calls it after a sign that a server may have lost the
-// last writes: an error, a lost connection, or a new master of a Cluster.
+// doubt makes this node check its last writes: the ends of its turns, and the journals of its live replies. A caller calls it after
+// a sign that a server may have lost writes: an error, a lost connection, or a new master of a Cluster.
+func (s *Store) doubt() {
+	s.turns.doubt()
+	s.journal.doubt()
+}
+
+// doubt makes the next call of over include turns that have ended.
 func (l *liveTurns) doubt() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

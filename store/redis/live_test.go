@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"parley/conversation"
 	"parley/store/redis/redistest"
 	"parley/stream"
 )
@@ -106,4 +107,28 @@ func TestReclaim_FailOverLostEnd_TurnEndedAgain(t *testing.T) {
 	m, err := s.Message(t.Context(), key.Owner, key.SessionID, key.ReplyID)
 	must(t, err)
 	same(t, "the status of the reply", m.Status, stream.Interrupted)
+}
+
+// A fail-over can lose a turn and its journal before the first text of the reply. After a sign of the fail-over, the first text must
+// not create the journal again, because the new key would never expire.
+func TestJournal_LostBeforeFirstText_NotCreatedAgain(t *testing.T) {
+	t.Parallel()
+	for name, sign := range map[string]func(s *Store, server *redistest.Server, wakeUps *wakeUps){
+		"new master": func(s *Store, _ *redistest.Server, _ *wakeUps) { s.topology.learn([]string{"the new master"}) },
+		"lost connection of inbox": func(_ *Store, server *redistest.Server, w *wakeUps) {
+			server.Do("CLIENT", "KILL", "TYPE", "pubsub")
+			w.await(t, "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Single(t)
+			s, w := join(t, server.URL)
+			key := liveTurn(t, s, newOwner())
+			journal := journalKey(tagOfOwner(key.Owner), key.SessionID, key.Fence)
+			must(t, s.db.Del(t.Context(), journal).Err())
+			sign(s, server, w)
+			must(t, s.Journal(t.Context(), []stream.Segment[conversation.TurnKey]{segment(key, 0, "private text")}))
+			same(t, "number of journals", s.db.Exists(t.Context(), journal).Val(), 0)
+		})
+	}
 }

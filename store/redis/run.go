@@ -51,7 +51,9 @@ func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []stri
 		reply, err = s.send(ctx, sc, keys, beside, args)
 	}
 	if err != nil {
-		s.turns.doubt()
+		if !errors.Is(err, context.Canceled) { // the caller has left, which is no sign of a fail-over
+			s.doubt()
+		}
 		if errors.Is(err, conversation.ErrUnavailable) { // a command in beside failed
 			return nil, err
 		}
@@ -96,11 +98,14 @@ func (s *Store) send(ctx context.Context, sc *script, keys []string, beside [][]
 	sendOnce := func(byText bool) (any, error) {
 		return s.sendCommand(ctx, sc, command(ctx, sc, byText, keys, args), keys, beside)
 	}
-	before := s.texts.sent.Load()
+	before := s.texts.count(sc)
 	reply, err := sendOnce(false)
 	if isMoved(err) {
 		s.topology.ask(ctx)
 		reply, err = sendOnce(false)
+	}
+	if isUnknown(err) && s.clustered {
+		return sendOnce(true)
 	}
 	if isUnknown(err) {
 		return s.texts.sendText(ctx, sc, before, sendOnce)

@@ -40,8 +40,8 @@ func (s *Store) runAll(ctx context.Context, calls []call) ([]any, []error) {
 		s.pipeline(ctx, calls, replies, errs, missing, len(missing))
 	}
 	for i, err := range errs {
-		if err != nil {
-			s.turns.doubt()
+		if err != nil && !errors.Is(err, context.Canceled) {
+			s.doubt()
 		}
 		if err != nil && !errors.Is(err, conversation.ErrUnavailable) {
 			errs[i] = calls[i].script.fault(err)

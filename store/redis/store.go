@@ -65,7 +65,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if err := s.checkVersion(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.topology.start(s.db, s.turns.doubt)
+	s.topology.start(s.db, s.doubt)
 	return s, nil
 }
 

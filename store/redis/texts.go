@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -11,16 +10,24 @@ import (
 // sentTexts limits how often this process sends the text of a script, which has up to 26 KB. After a start, a fail-over or a
 // SCRIPT FLUSH, a server knows no script, and many callers learn this at the same time. One of them sends the text, and the
 // others wait and send the digest again.
+//
+// In a Cluster, each caller sends the text, because another caller may wait for another master.
 type sentTexts struct {
-	sent atomic.Int64 // number of texts that were sent
-
 	mu      sync.Mutex
+	sent    map[*script]int           // guarded by mu; how often the text of each script was sent
 	sending map[*script]chan struct{} // guarded by mu; closed after the text was sent
 }
 
+// count returns how often the text of a script was sent.
+func (t *sentTexts) count(sc *script) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sent[sc]
+}
+
 // sendText runs a script after a server has refused its digest. The function send sends the text or, once more, the digest.
-// before is the value of sent from before the caller sent the digest.
-func (t *sentTexts) sendText(ctx context.Context, sc *script, before int64, send func(byText bool) (any, error)) (any, error) {
+// before is the result of count from before the caller sent the digest.
+func (t *sentTexts) sendText(ctx context.Context, sc *script, before int, send func(byText bool) (any, error)) (any, error) {
 	done, mine := t.claim(sc, before)
 	if mine {
 		defer t.release(sc, done)
@@ -34,7 +41,7 @@ func (t *sentTexts) sendText(ctx context.Context, sc *script, before int64, send
 		}
 	}
 	reply, err := send(false)
-	if isUnknown(err) { // another master of a Cluster, or the other caller has failed
+	if isUnknown(err) { // the other caller has failed
 		return send(true)
 	}
 	return reply, err
@@ -42,14 +49,14 @@ func (t *sentTexts) sendText(ctx context.Context, sc *script, before int64, send
 
 // claim reports whether the caller must send the text. If not, done is closed when another caller has sent it; nil if that was
 // before.
-func (t *sentTexts) claim(sc *script, before int64) (done chan struct{}, mine bool) {
+func (t *sentTexts) claim(sc *script, before int) (done chan struct{}, mine bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if done := t.sending[sc]; done != nil || t.sent.Load() != before {
+	if done := t.sending[sc]; done != nil || t.sent[sc] != before {
 		return done, false
 	}
 	if t.sending == nil {
-		t.sending = make(map[*script]chan struct{})
+		t.sent, t.sending = make(map[*script]int), make(map[*script]chan struct{})
 	}
 	t.sending[sc] = make(chan struct{})
 	return t.sending[sc], true
@@ -58,7 +65,7 @@ func (t *sentTexts) claim(sc *script, before int64) (done chan struct{}, mine bo
 func (t *sentTexts) release(sc *script, done chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.sent.Add(1)
+	t.sent[sc]++
 	delete(t.sending, sc)
 	close(done)
 }

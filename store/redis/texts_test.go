@@ -80,3 +80,20 @@ func TestRun_ManyCallersOfUnknownScript_TextSentOnce(t *testing.T) {
 	}
 	same(t, "texts after a pipeline of an unknown script", h.texts.Load(), 2)
 }
+
+// Callers may learn that a script is unknown while the text of another script is sent.
+func TestSentTexts_OtherScriptSent_OneCallerStillSends(t *testing.T) {
+	t.Parallel()
+	var texts sentTexts
+	unknown := texts.count(getSessionScript)
+	done, mine := texts.claim(heartbeatScript, texts.count(heartbeatScript))
+	same(t, "the first caller of the other script sends", mine, true)
+	texts.release(heartbeatScript, done)
+	done, mine = texts.claim(getSessionScript, unknown)
+	same(t, "the first caller sends", mine, true)
+	_, mine = texts.claim(getSessionScript, unknown)
+	same(t, "the second caller sends", mine, false)
+	texts.release(getSessionScript, done)
+	_, mine = texts.claim(getSessionScript, unknown)
+	same(t, "a caller sends after the text was sent", mine, false)
+}

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"sync/atomic"
 	"time"
 )
@@ -17,7 +16,7 @@ type Growth struct {
 
 // Point is the cost at one size.
 type Point struct {
-	Size   int     `json:"size"`
+	Size   int     `json:"size"`         // the size in the middle of the measured time
 	Cost   float64 `json:"microseconds"` // CPU time of the server, or without a process p50
 	Report *Report `json:"report"`
 }
@@ -28,23 +27,26 @@ type dimension struct {
 	what    string // what the cost is paid for
 	first   int    // the smallest size
 	perText bool   // the cost is that of a token at a viewer, not of a turn
-	prepare func(g *growing) func(ctx context.Context, size int) (*Report, error)
+	prepare func(g *growing) grower
 }
+
+// A grower makes something grow to a size, and measures there. It returns the size in the middle of the measured time.
+type grower func(ctx context.Context, size int) (reached int, report *Report, err error)
 
 // growing holds the options, the client and the sessions that all sizes of one dimension use.
 type growing struct {
 	options  Options
 	client   *client
 	sessions *sessionPool
+	keys     []string // ids of the created API keys
 }
 
 // dimensions lists what can grow, in the order of the plots.
 var dimensions = []dimension{
 	{"sessions", "a JSON turn", 1000, false, (*growing).growSessions},
-	{"messages", "a JSON turn in a session with so many messages", 250, false, (*growing).growMessages},
+	{"messages", "a JSON turn in a session with so many messages", 500, false, (*growing).growMessages},
 	{"viewers", "a token that reaches a viewer", 32, true, (*growing).growViewers},
-	{"keys", "an authenticated request, with a random key", 64, false, (*growing).growKeys},
-	{"hours", "a report of the usage in so many hours", 300, false, (*growing).growHours},
+	{"keys", "an authenticated request, while so many keys are used in turn", 64, false, (*growing).growKeys},
 }
 
 // Dimensions returns the names of what can grow.
@@ -61,7 +63,8 @@ const growthCallers = 8
 // growthReply is short, because the cost of text does not depend on what grows.
 var growthReply = Reply{Tokens: 10}
 
-// Grow doubles a dimension and measures at each size. first is the smallest size; 0 for the default.
+// Grow doubles a dimension and measures at each size. first is the smallest size; 0 for the default. Neither first nor doublings
+// may be negative.
 func Grow(ctx context.Context, o Options, name string, first, doublings int) (*Growth, error) {
 	var d *dimension
 	for i := range dimensions {
@@ -81,18 +84,20 @@ func Grow(ctx context.Context, o Options, name string, first, doublings int) (*G
 	}
 	base := &run{Options: o, client: c, sessions: &sessionPool{client: c}}
 	defer base.close(ctx)
-	at := d.prepare(&growing{o, c, base.sessions})
+	growing := &growing{options: o, client: c, sessions: base.sessions}
+	defer growing.revokeKeys(ctx)
+	at := d.prepare(growing)
 	g := &Growth{Dimension: d.name, What: d.what}
 	for i := range doublings + 1 {
 		size := first << i
 		if o.Progress != nil {
 			fmt.Fprintf(o.Progress, "growth: %d %s\n", size, d.name)
 		}
-		report, err := at(ctx, size)
+		reached, report, err := at(ctx, size)
 		if err != nil {
 			return g, err
 		}
-		g.Points = append(g.Points, Point{size, d.cost(report), report})
+		g.Points = append(g.Points, Point{reached, d.cost(report), report})
 	}
 	return g, nil
 }
@@ -138,92 +143,103 @@ func requests(r *run) turn {
 	return func(ctx context.Context) error { return r.request(ctx, growthReply) }
 }
 
-func (g *growing) growSessions() func(ctx context.Context, size int) (*Report, error) {
-	return func(ctx context.Context, size int) (*Report, error) {
+func (g *growing) growSessions() grower {
+	return func(ctx context.Context, size int) (int, *Report, error) {
 		if err := g.sessions.fill(ctx, size-len(g.sessions.all)); err != nil {
-			return nil, err
+			return 0, nil, err
 		}
-		return g.measure(ctx, growthCallers, requests)
+		report, err := g.measure(ctx, growthCallers, requests)
+		return size, report, err
 	}
 }
 
-// growMessages uses few sessions, because their messages are made by turns.
-func (g *growing) growMessages() func(ctx context.Context, size int) (*Report, error) {
-	const sessions = 2
-	messages := 0
-	return func(ctx context.Context, size int) (*Report, error) {
-		if err := g.sessions.fill(ctx, sessions-len(g.sessions.all)); err != nil {
-			return nil, err
+// growMessages uses few sessions, because their messages are made by turns. The measured turns add messages, too.
+func (g *growing) growMessages() grower {
+	return func(ctx context.Context, size int) (int, *Report, error) {
+		if err := g.sessions.fill(ctx, growthCallers-len(g.sessions.all)); err != nil {
+			return 0, nil, err
 		}
-		r := &run{Options: g.options, client: g.client}
-		err := inParallel(ctx, sessions, func(ctx context.Context, i int) error {
-			for n := messages; n < size; n += 2 {
-				if _, err := r.post(ctx, g.sessions.all[i], Reply{Tokens: 1}); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		begin, err := g.fillTo(ctx, size)
 		if err != nil {
-			return nil, err
+			return 0, nil, err
 		}
-		report, err := g.measure(ctx, sessions, requests)
-		messages = size
-		if report != nil {
-			messages += int(report.Turns) / sessions * 2 // the measured turns also left messages
+		report, err := g.measure(ctx, growthCallers, requests)
+		if err != nil {
+			return 0, nil, err
 		}
-		return report, err
+		end, err := g.fillTo(ctx, 0)
+		return (begin + end) / 2, report, err
 	}
 }
 
-func (g *growing) growViewers() func(ctx context.Context, size int) (*Report, error) {
-	return func(ctx context.Context, size int) (*Report, error) {
-		return Viewers(ctx, g.options, size, Reply{Tokens: 50, Interval: 20 * time.Millisecond})
+// fillTo posts messages until each session has at least size of them. It returns the mean number of messages of a session.
+func (g *growing) fillTo(ctx context.Context, size int) (mean int, err error) {
+	r := &run{Options: g.options, client: g.client}
+	var all atomic.Int64
+	err = inParallel(ctx, len(g.sessions.all), func(ctx context.Context, i int) error {
+		var session struct{ MessageCount int }
+		if err := g.client.do(ctx, "GET", "/v1/sessions/"+g.sessions.all[i], nil, &session); err != nil {
+			return err
+		}
+		for ; session.MessageCount < size; session.MessageCount += 2 {
+			if _, err := r.post(ctx, g.sessions.all[i], Reply{Tokens: 1}); err != nil {
+				return err
+			}
+		}
+		all.Add(int64(session.MessageCount))
+		return nil
+	})
+	return int(all.Load()) / len(g.sessions.all), err
+}
+
+func (g *growing) growViewers() grower {
+	return func(ctx context.Context, size int) (int, *Report, error) {
+		report, err := Viewers(ctx, g.options, size, Reply{Tokens: 50, Interval: 20 * time.Millisecond})
+		return size, report, err
 	}
 }
 
 // growKeys creates keys, and makes each request with the next of them.
-func (g *growing) growKeys() func(ctx context.Context, size int) (*Report, error) {
+func (g *growing) growKeys() grower {
 	var keys []string
-	return func(ctx context.Context, size int) (*Report, error) {
+	return func(ctx context.Context, size int) (int, *Report, error) {
 		for len(keys) < size {
-			var made struct{ Key string }
-			body := map[string]any{"name": "bench", "scopes": []string{"write:sessions"}, "expiresAt": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}
-			if err := g.client.do(ctx, "POST", "/v1/keys", body, &made); err != nil {
-				return nil, err
+			key, err := g.createKey(ctx)
+			if err != nil {
+				return 0, nil, err
 			}
-			keys = append(keys, made.Key)
+			keys = append(keys, key)
 		}
 		warm := &run{client: g.client}
 		if err := inParallel(ctx, size, func(ctx context.Context, i int) error { return warm.admission(ctx, keys[i]) }); err != nil {
-			return nil, err // a key's first request reads the store, so all keys were used before the measured time
+			return 0, nil, err // a key's first request reads the store, so all keys were used before the measured time
 		}
 		var next atomic.Int64
-		return g.measure(ctx, growthCallers, func(r *run) turn {
+		report, err := g.measure(ctx, growthCallers, func(r *run) turn {
 			return func(ctx context.Context) error {
 				return r.admission(ctx, keys[int(next.Add(1))%len(keys)])
 			}
 		})
+		return size, report, err
 	}
 }
 
-// growHours asks for reports of longer and longer periods.
-func (g *growing) growHours() func(ctx context.Context, size int) (*Report, error) {
-	return func(ctx context.Context, size int) (*Report, error) {
-		end := time.Now().UTC()
-		query := url.Values{
-			"startDate": {end.Add(-time.Duration(size) * time.Hour).Format(time.RFC3339)}, "endDate": {end.Format(time.RFC3339)},
-			"granularity": {"month"},
-		}
-		return g.measure(ctx, growthCallers, func(r *run) turn {
-			return func(ctx context.Context) error {
-				begun := time.Now()
-				if err := r.client.do(ctx, "GET", "/v1/analytics/metrics?"+query.Encode(), nil, nil); err != nil {
-					return err
-				}
-				r.ended(begun, 0, ending{status: "completed"})
-				return nil
-			}
-		})
+// createKey creates an API key that expires after an hour. Grow revokes it at the end.
+func (g *growing) createKey(ctx context.Context) (string, error) {
+	var made struct{ Key, KeyID string }
+	body := map[string]any{
+		"name": "bench", "scopes": []string{"write:sessions"}, "expiresAt": time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
 	}
+	err := g.client.do(ctx, "POST", "/v1/keys", body, &made)
+	g.keys = append(g.keys, made.KeyID)
+	return made.Key, err
+}
+
+// revokeKeys revokes the keys of createKey. Keys that it cannot revoke expire.
+func (g *growing) revokeKeys(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	_ = inParallel(ctx, len(g.keys), func(ctx context.Context, i int) error {
+		return g.client.do(ctx, "DELETE", "/v1/keys/"+g.keys[i], nil, nil)
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -94,5 +95,12 @@ func niceStep(value float64) float64 {
 	return 10 * unit
 }
 
-// trim writes a number with three digits.
-func trim(v float64) string { return strings.TrimSuffix(fmt.Sprintf("%.4g", v), ".0") }
+// trim writes a number with at most one digit after the point from 10 on, and at most two below.
+func trim(v float64) string {
+	digits := 2
+	if v >= 10 {
+		digits = 1
+	}
+	text := strconv.FormatFloat(v, 'f', digits, 64)
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
+}

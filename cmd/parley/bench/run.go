@@ -114,13 +114,14 @@ func (r *run) drive(ctx context.Context, workload string, n int, spread time.Dur
 	if err := r.try(ctx, do); err != nil {
 		return nil, fmt.Errorf("the first turn failed: %w", err)
 	}
+	idle := r.resident()
 	load, stop := context.WithCancel(ctx)
 	defer stop()
 	var callers sync.WaitGroup
 	for i := range n {
 		callers.Go(func() { r.call(load, spread*time.Duration(i)/time.Duration(n), do) })
 	}
-	report, err := r.measure(ctx, workload)
+	report, err := r.measure(ctx, workload, idle)
 	stop()
 	callers.Wait()
 	return report, err
@@ -168,9 +169,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// measure waits for the warm-up, measures, and prints a line of progress each second. The load runs meanwhile.
-func (r *run) measure(ctx context.Context, workload string) (*Report, error) {
-	idle := r.resident()
+// measure waits for the warm-up, measures, and prints a line of progress each second. The load runs meanwhile. idle is the
+// server's resident memory before the load.
+func (r *run) measure(ctx context.Context, workload string, idle int64) (*Report, error) {
 	if err := r.watch(ctx, workload+", warming up", r.Warmup, nil); err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 type socket struct {
 	ws     *websocket.Conn
 	buffer bytes.Buffer
+	unbind func() bool // ends the effect of the context of dial
 }
 
 const (
@@ -46,18 +47,27 @@ func (c *client) dial(ctx context.Context) (*socket, error) {
 	}
 	ws.SetReadLimit(maxFrame)
 	s := &socket{ws: ws}
+	s.unbind = context.AfterFunc(ctx, func() { _ = ws.CloseNow() })
+	late := context.AfterFunc(limit, func() { _ = ws.CloseNow() })
 	if _, err := s.await("welcome"); err != nil {
 		s.drop()
 		return nil, err
 	}
+	late()
 	return s, nil
 }
 
 // close closes the socket with a close frame and waits for the server's.
-func (s *socket) close() { _ = s.ws.Close(websocket.StatusNormalClosure, "") }
+func (s *socket) close() {
+	s.unbind()
+	_ = s.ws.Close(websocket.StatusNormalClosure, "")
+}
 
 // drop closes the socket without a close frame. It may be called from any goroutine.
-func (s *socket) drop() { _ = s.ws.CloseNow() }
+func (s *socket) drop() {
+	s.unbind()
+	_ = s.ws.CloseNow()
+}
 
 // write sends a request.
 func (s *socket) write(request map[string]string) error {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -17,6 +18,9 @@ func Viewers(ctx context.Context, o Options, n int, reply Reply) (*Report, error
 	session, err := r.sessions.create(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if _, err := r.post(ctx, session.id, Reply{Tokens: 1}); err != nil { // what the first turn makes the server load does not count
+		return nil, fmt.Errorf("the first turn failed: %w", err)
 	}
 	idle := r.resident()
 	opened, err := r.open(ctx, n, session.id)

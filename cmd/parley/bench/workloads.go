@@ -271,7 +271,7 @@ func (s *sockets) drop() {
 // subscribed to the session, and the caller must read them.
 func (r *run) open(ctx context.Context, n int, session string) (*sockets, error) {
 	opened := &sockets{all: make([]*socket, n)}
-	err := inParallel(ctx, n, func(ctx context.Context, i int) (err error) {
+	err := inParallel(ctx, n, func(_ context.Context, i int) (err error) { // the sockets outlive inParallel
 		if opened.all[i], err = r.client.dial(ctx); err != nil {
 			return err
 		}
