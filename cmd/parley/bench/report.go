@@ -17,7 +17,7 @@ type Report struct {
 	Seconds  float64        `json:"seconds"` // the measured time
 	Settings map[string]any `json:"settings"`
 
-	Turns        int64    `json:"turns"`        // that ended in the measured time; for admissions and hours: requests
+	Turns        int64    `json:"turns"`        // that ended in the measured time; for admissions and keys: requests
 	Failed       int64    `json:"failed"`       // since the load began
 	Errors       []string `json:"errors"`       // the first different errors
 	Tokens       float64  `json:"tokens"`       // of reply text that arrived in the measured time, for all viewers together
