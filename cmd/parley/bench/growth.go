@@ -44,7 +44,7 @@ type growing struct {
 // dimensions lists what can grow, in the order of the plots.
 var dimensions = []dimension{
 	{"sessions", "a JSON turn", 1000, false, (*growing).growSessions},
-	{"messages", "a JSON turn in a session with so many messages", 500, false, (*growing).growMessages},
+	{"messages", "a JSON turn in a session with so many messages", 50, false, (*growing).growMessages},
 	{"viewers", "a token that reaches a viewer", 32, true, (*growing).growViewers},
 	{"keys", "an authenticated request, while so many keys are used in turn", 64, false, (*growing).growKeys},
 }
