@@ -105,10 +105,10 @@ func TestRows_NamesAndFiguresDiffer(t *testing.T) {
 
 func TestRun_Mistakes_ClearError(t *testing.T) {
 	for want, c := range map[string]command{
-		`unknown row "moon"`:       {Only: []string{"moon"}},
-		`unknown row "sun"`:        {Skip: []string{"sun"}},
-		"--into needs all rows":    {Only: []string{"idle"}, Into: "guide.md"},
-		`--cores: invalid value`:   {Cores: "3"},
+		`unknown row "moon"`:          {Only: []string{"moon"}},
+		`unknown row "sun"`:           {Skip: []string{"sun"}},
+		"--into needs all rows":       {Only: []string{"idle"}, Into: "guide.md"},
+		`--cores: invalid value`:      {Cores: "3"},
 		`--cores: cannot use "99999"`: {Cores: "99999/99999"},
 	} {
 		var out, errs bytes.Buffer
