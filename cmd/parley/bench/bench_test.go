@@ -52,7 +52,7 @@ func TestWorkloads_OnPipe_CountTurnsAndTokens(t *testing.T) {
 				t.Errorf("the time to the first token is %v", report.FirstToken)
 			}
 			s := report.Server
-			if s == nil || s.PID != os.Getpid() || s.CPUPerTurn <= 0 || s.CPUPerToken <= 0 || s.Resident == 0 || s.AllocsPerTurn == nil || *s.AllocsPerTurn < 50 {
+			if s == nil || s.PID != os.Getpid() || s.CPUPerTurn <= 0 || s.CPUPerToken <= 0 || s.Resident == 0 || s.AllocsPerTurn == nil {
 				t.Errorf("figures of the server: %+v", s)
 			}
 			checkOutput(t, report)

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// cpuTime is not implemented on this system.
+// cpuTime is not called on this system, because findProcess finds no process without /proc.
 func cpuTime(int) (time.Duration, error) { return 0, errors.ErrUnsupported }

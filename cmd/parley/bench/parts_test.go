@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http/httptest"
 	"os"
@@ -221,5 +222,42 @@ func TestGrow_UnknownDimension_Error(t *testing.T) {
 	g, err := Grow(t.Context(), startPipe(t), "sessions", 4, 2)
 	if err != nil || g.Err() != nil || len(g.Points) != 3 || g.Points[2].Size != 16 || g.Points[0].Cost <= 0 {
 		t.Errorf("sessions of a pipe: %+v, error %v", g, err)
+	}
+}
+
+// Between the samples, 10 turns of 5 tokens ended, and one turn was still live: its 20 bytes of text are tokens, too.
+func TestReport_TwoSamples_ExactFigures(t *testing.T) {
+	r := &run{client: &client{}, server: &process{pid: 7, bolt: "file"}, sessions: &sessionPool{}}
+	r.first, r.whole = newHistogram(), newHistogram()
+	r.Target.Redis = "redis"
+	r.endedBytes.Store(200)
+	r.endedTokens.Store(50)
+	begun := time.Unix(1_000, 0)
+	before := sample{
+		counts: counts{turns: 2, frames: 5, bytes: 40}, at: begun, own: time.Second, mallocs: 1_000, hasHeap: true,
+		server: usage{cpu: time.Second, written: 100, writeCalls: 10, transactions: 4},
+		redis:  redisUsage{cpu: time.Second, inside: time.Second, calls: map[string]int64{"evalsha": 7, "info": 1}},
+	}
+	after := sample{
+		counts: counts{turns: 12, frames: 65, bytes: 260}, at: begun.Add(4 * time.Second), own: 2 * time.Second, mallocs: 5_000, hasHeap: true,
+		server: usage{cpu: 1_011 * time.Millisecond, written: 1_100, writeCalls: 50, transactions: 9},
+		redis:  redisUsage{cpu: 1_002 * time.Millisecond, inside: 1_001 * time.Millisecond, calls: map[string]int64{"evalsha": 37, "info": 2}, resident: 9},
+	}
+	got := r.report("requests", before, after, 1<<20, []int64{5 << 20, 2 << 20, 3 << 20}).with(2, Reply{}, "stream")
+	s, d := got.Server, got.Redis
+	for name, figure := range map[string][2]float64{
+		"turns": {float64(got.Turns), 10}, "seconds": {got.Seconds, 4}, "frames": {float64(got.Frames), 60},
+		"tokens": {got.Tokens, 55}, "CPU of the client": {got.ClientCPU, 0.25}, // 220 bytes, 4 bytes a token
+		"CPU a turn, µs": {s.CPUPerTurn, 1_100}, "CPU a token, µs": {s.CPUPerToken, 200}, "allocations a turn": {*s.AllocsPerTurn, 400},
+		"fdatasync a turn": {*s.SyncsPerTurn, 1}, "bytes written a turn": {s.WrittenPerTurn, 100}, "write calls a turn": {s.WriteCallsPerTurn, 4},
+		"resident": {float64(s.Resident), 3 << 20}, "resident for each stream": {s.ResidentEach, 1 << 20},
+		"CPU of Redis a turn, µs": {d.CPUPerTurn, 200}, "scripts a turn, µs": {d.ScriptsPerTurn, 100}, "evalsha a turn": {d.CallsPerTurn["evalsha"], 3},
+	} {
+		if math.Abs(figure[0]-figure[1]) > 1e-6*figure[1] {
+			t.Errorf("%s: %v, want %v", name, figure[0], figure[1])
+		}
+	}
+	if _, ok := d.CallsPerTurn["info"]; ok {
+		t.Error("the load generator's own INFO counts as a command of the server")
 	}
 }

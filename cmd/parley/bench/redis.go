@@ -16,7 +16,7 @@ import (
 type redisUsage struct {
 	cpu      time.Duration // user and system, of the whole process
 	calls    map[string]int64
-	inside   time.Duration // in commands, without the scripts' inner calls
+	inside   time.Duration // in scripts, with their inner calls
 	resident int64         // bytes
 }
 

@@ -34,7 +34,7 @@ const (
 	// maxIdle is the number of idle connections that the client keeps: at least one for each caller, so that no turn pays for a
 	// new connection.
 	maxIdle = 4096
-	// maxBody limits the size of a response. A page of metrics of 400 days by the hour takes 4 MB.
+	// maxBody limits the size of a response: a message has the whole reply, of up to 16 MiB, in JSON.
 	maxBody = 64 << 20
 )
 

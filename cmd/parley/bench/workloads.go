@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -256,8 +257,10 @@ type sockets struct {
 	all     []*socket
 	lost    atomic.Int64 // sockets that ended before drop
 	dropped atomic.Bool
+	readers sync.WaitGroup // of sockets without a subscription
 }
 
+// drop closes the sockets, and waits for their readers.
 func (s *sockets) drop() {
 	s.dropped.Store(true)
 	for _, one := range s.all {
@@ -265,6 +268,7 @@ func (s *sockets) drop() {
 			one.drop()
 		}
 	}
+	s.readers.Wait()
 }
 
 // open opens n sockets. If session is "", a goroutine reads each of them, so that pings are answered. Otherwise they are
@@ -278,11 +282,11 @@ func (r *run) open(ctx context.Context, n int, session string) (*sockets, error)
 		if session != "" {
 			return opened.all[i].subscribe(session)
 		}
-		go func() {
+		opened.readers.Go(func() {
 			if _, err := opened.all[i].await("nothing"); err != nil && !opened.dropped.Load() {
 				opened.lost.Add(1)
 			}
-		}()
+		})
 		return nil
 	})
 	return opened, err
