@@ -75,6 +75,7 @@ func TestFollow_WakeUpsLost_PollsShowAll(t *testing.T) {
 
 func TestFollow_PollFails_Retried(t *testing.T) {
 	var log strings.Builder
+	handler := slog.NewTextHandler(&log, nil) // one for both nodes: its lock guards the builder
 	twoNodes(t, func(t *testing.T, cluster *conversationtest.Cluster, a, b *conversationtest.Node, model *conversationtest.Directed) {
 		for _, operation := range []string{"Poll", "Messages"} {
 			session := a.NewSession()
@@ -101,7 +102,7 @@ func TestFollow_PollFails_Retried(t *testing.T) {
 			cluster.Fail("Message", nil)
 			v.Until(stream.Ended)
 		}
-	}, func(o *service.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	}, func(o *service.Options) { o.Log = slog.New(handler) })
 	if lines := strings.Count(log.String(), "cannot be followed"); lines == 0 || lines > 8 {
 		t.Errorf("the log has %d lines: %s", lines, log.String())
 	}
