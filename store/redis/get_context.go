@@ -48,7 +48,7 @@ func readContext(sessionID string, parts []any) (c conversation.Context, err err
 		c.History = make([]conversation.Message, length, length+1) // the live reply may follow
 	}
 	for i := length - 1; i >= 0 && err == nil; i-- {
-		c.History[i], err = readMemberBy(record.ReadForPrompt[string], sessionID, newest.text())
+		err = readMemberBy(record.ReadForPrompt[string], sessionID, newest.text(), &c.History[i])
 	}
 	indexed, length := packedList(text(parts[1]))
 	vectors, vectorCount := packedList(text(parts[2])) // one for each indexed message, or none
