@@ -197,7 +197,7 @@ func (l *lab) startRedis(dir string) (*process, string, error) {
 // settle is the pause between the start of a server and the first reading of its memory.
 const settle = time.Second
 
-// measured is the report of a run, and the size of the server before the load generator started.
+// measured is the report of a run, and the resident memory of the server before the run.
 type measured struct {
 	*bench.Report
 	Start int64 `json:"residentAtStart"` // resident memory of the server before its first request, in bytes

@@ -16,8 +16,8 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// benchOutput runs `parley bench` with a short load in the test's process, and returns its output and exit code. On a busy machine,
-// a run may end without a turn. benchOutput repeats such a run.
+// benchOutput runs `parley bench` with a short load in the test's process, and returns its output and exit code. On a busy
+// machine, a run may end without a turn. benchOutput repeats such a run.
 func benchOutput(url, key string, args ...string) (out, errs string, code int) {
 	args = append([]string{"bench"}, args...)
 	for range 20 {

@@ -7,7 +7,7 @@
 //	Viewers     one reply at a time, with n viewers
 //	Idle        n sockets without traffic
 //	Admissions  n callers with requests that are refused after the check of the key and the rate limit
-//	Growth      turns at several sizes: the number of sessions, messages, viewers or keys doubles from size to size
+//	Growth      the cost at several sizes: the number of sessions, messages, viewers or keys doubles from size to size
 //
 // A run creates its sessions, makes one turn alone, warms up, and measures. [Report] has the figures of the measured time. A turn
 // that has not ended does not count. If [Report.Err] returns an error, the figures must not be used.

@@ -199,7 +199,7 @@ func (g *growing) growViewers() grower {
 	}
 }
 
-// growKeys creates keys, and makes each request with another key.
+// growKeys creates keys. The requests use the keys one after the other, and then begin again with the first key.
 func (g *growing) growKeys() grower {
 	var keys []string
 	return func(ctx context.Context, size int) (int, *Report, error) {

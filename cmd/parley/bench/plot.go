@@ -25,8 +25,8 @@ const (
 // seriesColours are readable on a light and on a dark ground, also for colour-blind people.
 var seriesColours = []string{"#3b82c4", "#d1662f", "#4f9d69", "#9a6fb0"}
 
-// Plot returns an SVG image: the cost of each series by size. The axis of sizes is logarithmic, so that each doubling has the same
-// width. The axis of costs is linear from 0: a flat line is a constant cost, and a straight rise is a logarithmic cost.
+// Plot returns an SVG image: the cost of each series by size. The axis of sizes is logarithmic, so that each doubling has the
+// same width. The axis of costs is linear from 0: a flat line is a constant cost, and a straight rise is a logarithmic cost.
 func Plot(title, sizes, costs string, series []Series) []byte {
 	least, most, highest := math.Inf(1), math.Inf(-1), 0.0
 	for _, s := range series {

@@ -42,7 +42,7 @@ func findProcess(target Target) (*process, error) {
 		return nil, nil
 	}
 	p := &process{pid: pid}
-	_, err := os.Stat(p.file("stat")) // cpuTime checks less: its clocks also accept some numbers that are no process
+	_, err := os.Stat(p.file("stat")) // if pid is too large for an id, cpuTime would read another process
 	if err == nil {
 		_, err = p.read()
 	}
@@ -75,7 +75,8 @@ func (p *process) figure(file, name string) (n int64) {
 	return n
 }
 
-// listener returns the id of the process that listens on the port of a URL; 0 if there is none, or on another machine.
+// listener returns the id of the process that listens on the port of a URL; 0 if there is none, or if
+// the host is another machine.
 func listener(address string) int {
 	u, err := url.Parse(address)
 	if err != nil || !isLocal(u.Hostname()) {

@@ -193,7 +193,7 @@ func (r *run) measure(ctx context.Context, workload string, idle int64) (*Report
 	return r.report(workload, before, after, idle, resident), nil
 }
 
-// watch waits for d. It prints a line of progress each second and at the end, and then calls each.
+// watch waits for d. After each second, and at the end, it calls each and prints a line of progress.
 func (r *run) watch(ctx context.Context, what string, d time.Duration, each func()) error {
 	begun, last, lastAt := time.Now(), r.now(), time.Now()
 	for left := d; left > 0; left = d - time.Since(begun) {
@@ -238,8 +238,8 @@ type sample struct {
 	redis   redisUsage
 }
 
-// sample reads all figures. The scrape of the metrics costs the server CPU time. So it comes first at the beginning (last is
-// false), and last at the end.
+// sample reads all figures. The request for /metrics costs the server CPU time, which must not count. So sample makes this
+// request first at the beginning of the measured time, and last at the end. last is true at the end.
 func (r *run) sample(ctx context.Context, last bool) (s sample, err error) {
 	if !last {
 		s.mallocs, s.hasHeap = r.client.mallocs(ctx)

@@ -19,7 +19,7 @@ func Viewers(ctx context.Context, o Options, n int, reply Reply) (*Report, error
 	if err != nil {
 		return nil, err
 	}
-	if _, err := r.post(ctx, session.id, Reply{Tokens: 1}); err != nil { // before the memory is read, because the first turn makes the server load its vocabulary
+	if _, err := r.post(ctx, session.id, Reply{Tokens: 1}); err != nil { // loads the vocabulary before the memory is read
 		return nil, fmt.Errorf("the first turn failed: %w", err)
 	}
 	idle := r.resident()

@@ -19,8 +19,8 @@ const (
 	workloadAdmissions = "admissions"
 )
 
-// Reply describes the reply that the load generator asks the model for, in the text of its messages. ScriptedModel replies like
-// that; other models reply what they like.
+// Reply describes the replies of a run. The text of each message asks the model for such a reply. ScriptedModel obeys; another
+// model may reply anything.
 type Reply struct {
 	Tokens   int
 	Interval time.Duration // between two tokens; 0 for no pause
