@@ -9,10 +9,10 @@ import (
 )
 
 // Open upgrades a file of schema 2 or 3 to schema 4: each record gets a checksum, and each message its number. The upgrade
-// consists of transactions of bounded size, so its memory is bounded. The first transaction sets the schema, so that an older version
-// refuses the file from then on. Each transaction stores its progress in metaBucket, so that the next Open can continue after a
-// crash. The upgrade includes all records. If a record got its checksum only with its next write, damage could make a record look
-// like a record without checksum.
+// consists of transactions of bounded size, so its memory is bounded. The first transaction sets the schema, so that an older
+// version refuses the file from then on. Each transaction stores its progress in metaBucket, so that the next Open can continue
+// after a crash. The upgrade includes all records. If a record got its checksum only with its next write, damage could make a
+// record look like a record without checksum.
 
 const (
 	// upgradeKey of metaBucket: the last record that has a checksum, as the name of its bucket, a zero byte and its key. It

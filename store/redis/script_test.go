@@ -356,8 +356,8 @@ func TestScripts_WakesAndReads_MatchText(t *testing.T) {
 	}
 }
 
-// TestArrange_EachCase_SentText checks where arrange defines functions, and which names it replaces by values.
-func TestArrange_EachCase_SentText(t *testing.T) {
+// TestArrange_EachCase_SendsExpectedText checks where arrange defines functions, and which names it replaces by values.
+func TestArrange_EachCase_SendsExpectedText(t *testing.T) {
 	l := make(library)
 	l.parse("lib", strings.Join([]string{
 		"local LIMIT = 61", "local NAME = 'a'", "local now = clock()",
