@@ -76,7 +76,7 @@ func TestOperations_AllocationsBounded(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates")
 	}
-	p := startOn(t, newFile(t), story)
+	p := startOn(t, newFile(t), story, early)
 	for _, o := range operations {
 		t.Run(o.name, func(t *testing.T) {
 			const runs = 8
@@ -92,7 +92,7 @@ func TestOperations_AllocationsBounded(t *testing.T) {
 func BenchmarkOperation(b *testing.B) {
 	for _, o := range operations {
 		b.Run(o.name, func(b *testing.B) {
-			p := startOn(b, newFile(b), story)
+			p := startOn(b, newFile(b), story, early)
 			serve := p.requests(b.N, o.method, o.path, o.body, o.messages)
 			b.ReportAllocs()
 			b.ResetTimer()
