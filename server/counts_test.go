@@ -20,10 +20,10 @@ var operations = []struct {
 	messages                 int // messages of the session before the request
 	allocations              float64
 }{
-	{"create a session", "POST", "/v1/sessions", `{"userId":"user_0123456789abcdef"}`, 0, 225},
-	{"send, whole reply", "POST", "/v1/sessions/{id}/messages", `{"content":"What is the capital of France?"}`, 0, 560},
-	{"send, streaming", "POST", "/v1/sessions/{id}/messages", `{"content":"What is the capital of France?","streaming":true}`, 0, 435},
-	{"page of 20 messages", "GET", "/v1/sessions/{id}/messages?limit=20", "", 20, 206},
+	{"create a session", "POST", "/v1/sessions", `{"userId":"user_0123456789abcdef"}`, 0, 219},
+	{"send, whole reply", "POST", "/v1/sessions/{id}/messages", `{"content":"What is the capital of France?"}`, 0, 553},
+	{"send, streaming", "POST", "/v1/sessions/{id}/messages", `{"content":"What is the capital of France?","streaming":true}`, 0, 426},
+	{"page of 20 messages", "GET", "/v1/sessions/{id}/messages?limit=20", "", 20, 204},
 }
 
 // story is a model that sends 50 tokens.
