@@ -112,7 +112,7 @@ func newCountingClient(t testing.TB, turns int) *countingClient {
 
 // maxTurnOnSocket is the maximum number of allocations of a turn with its socket, subscription and 200 tokens, with a margin of 3 %.
 // It includes both commits of the turn, which turns share under load, and the 20 allocations of the client.
-const maxTurnOnSocket = 830
+const maxTurnOnSocket = 840
 
 func TestTurnOnSocket_AllocationsBounded(t *testing.T) {
 	if raceDetector {

@@ -62,8 +62,8 @@ func (f *Frame) WriteTo(w io.Writer) (written int64, err error) {
 // their buffers in memory for nothing.
 const maxPooledFrame = 64 << 10
 
-// firstFrame is the capacity of a new buffer, in bytes: enough for the frame of a token or of a short message.
-const firstFrame = 512
+// firstFrame is the capacity of a new buffer, in bytes: enough for the frame of a token, which has about 190 bytes.
+const firstFrame = 256
 
 var framePool = sync.Pool{New: func() any { return &Frame{bytes: make([]byte, 0, firstFrame)} }}
 
