@@ -305,7 +305,7 @@ func TestScripts_LibraryHeads_ListDefinitions(t *testing.T) {
 		uses[""] = append(uses[""], identifiers(source(operation+".lua"))...)
 	}
 	for _, d := range all {
-		uses[d.library] = append(uses[d.library], identifiers(d.text)...)
+		uses[d.library] = append(uses[d.library], d.uses()...)
 	}
 	for _, name := range luaFiles(t, "lib") {
 		found := regexp.MustCompile(`(?m)^-- Defines: (.*)\.$`).FindStringSubmatch(source("lib/" + name + ".lua"))
