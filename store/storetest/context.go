@@ -22,7 +22,6 @@ func contextTests() []test {
 		{"priority context with a live reply has an index", indexOfLive},
 		{"index is returned only if a policy must choose", indexWhereNeeded},
 		{"indexed message has all fields", indexedMessage},
-		{"index has the newest messages up to the limit", indexLimit},
 		{"vectors of replies are stored", vectorsOfReplies},
 		{"vectors without an ended semantic reply are ignored", vectorsOfNothing},
 		{"MessagesByID keeps the order of the ids", messagesByID},
