@@ -114,7 +114,7 @@ func (s *Store) send(ctx context.Context, sc *script, keys []string, beside [][]
 }
 
 // isMoved reports whether a server refused a command because it is not the master of the command's slot.
-func isMoved(err error) bool { return redis.HasErrorPrefix(err, "MOVED ") }
+func isMoved(err error) bool { return err != nil && redis.HasErrorPrefix(err, "MOVED ") }
 
 // sendCommand sends cmd, which runs a script, and the commands in beside, in one round trip. It returns the error of
 // cmd. If cmd succeeds, it returns the first error of beside, or errBehind if too few replicas have the writes.
