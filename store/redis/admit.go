@@ -37,35 +37,30 @@ func (s *Store) KeyAlive(ctx context.Context, p auth.Principal) error {
 }
 
 // withAdmission returns the Redis keys and arguments of an admission (lua/lib/admission.lua), followed by those of the operation.
-// If a is nil, the script admits nothing.
-func withAdmission(sc *script, a *auth.Admission, tag string, keys []string, args []any) ([]string, []any) {
-	action, keyID, secret, day := "", "", "", any("")
-	var limits limit.TierLimits
-	if a != nil {
-		limits, keyID = a.Limits, a.Principal.KeyID
-		if a.Principal.Secret != (auth.Hash{}) {
-			secret = hashText(a.Principal.Secret)
-		}
-		if a.Principal.Mode == auth.Test {
-			day = limit.TestKeyRequestsPerDay
-		}
-		switch {
-		case sc == checkScript:
-			action = "check"
-		case a.Pending():
-			action = "count"
-		case sc.has(reserves):
-			action = "check"
-		}
+// It reports whether the script admits the request or checks its API key. If not, the result of the script has no admission.
+func withAdmission(sc *script, a *auth.Admission, tag string, keys []string, args []any) ([]string, []any, bool) {
+	all := make([]any, 0, 6+len(args))
+	action := "count"
+	switch {
+	case a == nil, !a.Pending() && !sc.has(reserves):
+		return keys, append(append(all, ""), args...), false
+	case !a.Pending(), sc == checkScript:
+		action = "check"
 	}
-	front := []string{keyKey(tag, keyID), requestsKey(tag), tokensKey(tag), dayKey(tag)}
-	frontArgs := []any{action, secret, limits.RequestsPerMinute, limits.TokensPerMinute, day, userLimits(a, tag)}
-	return append(front, keys...), append(frontArgs, args...)
+	secret, day := "", any("")
+	if a.Principal.Secret != (auth.Hash{}) {
+		secret = hashText(a.Principal.Secret)
+	}
+	if a.Principal.Mode == auth.Test {
+		day = limit.TestKeyRequestsPerDay
+	}
+	all = append(all, action, secret, &a.Limits.RequestsPerMinute, &a.Limits.TokensPerMinute, day, userLimits(a, tag))
+	return append([]string{keyKey(tag, a.Principal.KeyID)}, keys...), append(all, args...), true
 }
 
 // userLimits returns the argument of an admission that holds the limits of users, and the user or the session of the request.
 func userLimits(a *auth.Admission, tag string) string {
-	if a == nil || !a.Limits.LimitsUsers() {
+	if !a.Limits.LimitsUsers() {
 		return ""
 	}
 	limitText := func(n int) string {

@@ -32,11 +32,11 @@ func (s *Store) run(ctx context.Context, sc *script, tag string, keys []string, 
 // conversation.ErrUnavailable.
 func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []string, beside [][]any, args ...any) (any, error) {
 	var admission *auth.Admission
-	counted := false
+	admits, counted := false, false
 	if sc.admits() {
 		admission = auth.AdmissionOf(ctx)
-		counted = admission != nil && admission.Pending()
-		keys, args = withAdmission(sc, admission, tag, keys, args)
+		counted = admission.Pending()
+		keys, args, admits = withAdmission(sc, admission, tag, keys, args)
 	}
 	keys = s.guarded(keys)
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -59,7 +59,7 @@ func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []stri
 		}
 		return nil, sc.fault(err)
 	}
-	if sc.admits() {
+	if admits {
 		if reply, err = s.decide(ctx, sc, admission, reply); err != nil {
 			return nil, err
 		}
@@ -190,8 +190,8 @@ func command(ctx context.Context, sc *script, byText bool, keys []string, args [
 		all = append(all, "evalsha", sc.compiled().digest)
 	}
 	all = append(all, len(keys))
-	for _, key := range keys {
-		all = append(all, key)
+	for i := range keys {
+		all = append(all, &keys[i]) // a pointer, because a string in an any is an allocation
 	}
 	cmd := redis.NewCmd(ctx, append(all, args...)...)
 	if len(keys) > 0 {

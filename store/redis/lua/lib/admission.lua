@@ -4,8 +4,10 @@
 --
 -- If the tier limits users to less than the account, a request also counts in the windows of its user.
 --
--- KEYS[1] record of the API key · KEYS[2] window of requests · KEYS[3] window of tokens · KEYS[4] test keys' requests of a day
--- ARGV[1] '' do nothing; 'check' check the API key; 'count' check the API key, and count the request
+-- If ARGV[1] is '', the request was admitted before, or there is no request. Then KEYS and ARGV[2…] are those of the operation, and
+-- the result is that of the operation. Else:
+-- KEYS[1] record of the API key
+-- ARGV[1] 'check' check the API key; 'count' check the API key, and count the request
 -- ARGV[2] hash of the secret; '' for the API key from the configuration, which always works
 -- ARGV[3] limit of requests a minute · ARGV[4] limit of tokens a minute · ARGV[5] limit of requests a day; '' if not a test key
 -- ARGV[6] '' if the tier does not limit users to less than the account. Else four values, separated by spaces: limit of requests
@@ -47,13 +49,12 @@ local function day_save(d)
 end
 
 local function admit()
-  if ARGV[1] == '' then return {'none'} end
   if ARGV[2] ~= '' and not key_works(KEYS[1], ARGV[2]) then return {'key'} end
   if ARGV[1] == 'check' then return {'none'} end
-  local w, d = window_at(KEYS[2]), nil
+  local w, d = window_at(requests_key()), nil
   local wait, day_wait = window_wait(w, 1, tonumber(ARGV[3])), 0
   if ARGV[5] ~= '' then
-    d = day_at(KEYS[4])
+    d = day_at(day_key())
     if d.count >= tonumber(ARGV[5]) then day_wait = (d.number + 1) * DAY_SECONDS - second end
   end
   local u, user_wait = nil, 0
@@ -61,7 +62,7 @@ local function admit()
     local limit, user, session = string.match(ARGV[6], '^(%d*) %d* (%S*) (%S*)$')
     if session ~= '' then user = redis.call('HGET', session, 'user') end
     if limit ~= '' and user and user ~= '' then
-      u = window_at(KEYS[2] .. ':' .. user)
+      u = window_at(user_requests_key(user))
       user_wait = window_wait(u, 1, tonumber(limit))
     end
   end
@@ -94,12 +95,12 @@ end
 local function reserve_tokens(tokens, user)
   if ARGV[1] == '' then return {0, 0} end
   local limit = string.match(ARGV[6], '^%d* (%d+)')
-  if not limit or not user then return reserve(KEYS[3], tokens, tonumber(ARGV[4])) end
-  local key = KEYS[3] .. ':' .. user
+  if not limit or not user then return reserve(tokens_key(), tokens, tonumber(ARGV[4])) end
+  local key = user_tokens_key(user)
   local of_user, refused = reserve(key, tokens, tonumber(limit))
   if refused then return nil, {refused[1], refused[2], refused[3], 'user'} end
   local of_account
-  of_account, refused = reserve(KEYS[3], tokens, tonumber(ARGV[4]))
+  of_account, refused = reserve(tokens_key(), tokens, tonumber(ARGV[4]))
   if refused then -- subtract the user's tokens again
     local w = window_at(key)
     window_set(w, of_user[1] % WINDOW_SPAN, window_count(w, of_user[1] % WINDOW_SPAN) - of_user[2])
@@ -110,7 +111,8 @@ end
 
 -- Admits the request and runs the operation. If it refuses the request, the operation does not run.
 local function admitted(operation)
+  if ARGV[1] == '' then return operation(KEYS, {unpack(ARGV, 2)}) end
   local admission = admit()
   if admission[1] == 'key' or admission[1] == 'refused' then return {admission} end
-  return {admission, operation({unpack(KEYS, 5)}, {unpack(ARGV, 7)})}
+  return {admission, operation({unpack(KEYS, 2)}, {unpack(ARGV, 7)})}
 end
