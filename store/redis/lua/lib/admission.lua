@@ -14,12 +14,11 @@
 --   a minute for each user, limit of tokens a minute for each user ('' if the account's limit suffices), the user for whom the
 --   request counts ('' if not known), key of a session of that user ('' for none)
 -- Result: {admission, result of the operation}. admission is one of
---   {'none'}                        no request was counted
---   {'key'}                         the API key does not work; the operation did not run
---   {'admitted', used, reset, wait} of the limit of requests a minute. For a test key, three figures of the limit of requests a
---                                   day follow. If the request counts for a user, three figures of that user's limit of requests
---                                   a minute follow.
---   {'refused', …}                  the same figures; the operation did not run
+--   'works'          the API key works; no request was counted
+--   'key'            the API key does not work; the operation did not run
+--   packed doubles   used, reset and wait of the limit of requests a minute. For a test key, three figures of the limit of requests
+--                    a day follow. If the request counts for a user, three figures of that user's limit of requests a minute
+--                    follow. If one wait is not 0, the request was refused, and the operation did not run.
 
 -- Reports whether a secret works for an API key now. key is the name of the API key's record, secret the hash of the secret.
 local function key_works(key, secret)
@@ -48,9 +47,10 @@ local function day_save(d)
   if d.changed then redis.call('SET', d.key, struct.pack('<dd', d.number, d.count), 'EXAT', (d.number + 2) * DAY_SECONDS) end
 end
 
+-- Checks the API key and counts the request. Returns the admission, and whether the operation may run.
 local function admit()
-  if ARGV[2] ~= '' and not key_works(KEYS[1], ARGV[2]) then return {'key'} end
-  if ARGV[1] == 'check' then return {'none'} end
+  if ARGV[2] ~= '' and not key_works(KEYS[1], ARGV[2]) then return 'key', false end
+  if ARGV[1] == 'check' then return 'works', true end
   local w, d = window_at(requests_key()), nil
   local wait, day_wait = window_wait(w, 1, tonumber(ARGV[3])), 0
   if ARGV[5] ~= '' then
@@ -66,26 +66,24 @@ local function admit()
       user_wait = window_wait(u, 1, tonumber(limit))
     end
   end
-  local decision = 'refused'
-  if wait == 0 and day_wait == 0 and user_wait == 0 then
-    decision = 'admitted'
+  local fits = wait == 0 and day_wait == 0 and user_wait == 0
+  if fits then
     window_add(w, 1)
     if u then window_add(u, 1) end
     if d then d.count, d.changed = d.count + 1, true end
+    count_usage(now, {REQUESTS_FIELD, '1'})
   end
   window_save(w)
-  if decision == 'admitted' then count_usage(now, {REQUESTS_FIELD, '1'}) end
-  local result = {decision, w.total, window_reset(w), wait}
+  local admission = struct.pack('<ddd', w.total, window_reset(w), wait)
   if d then
     day_save(d)
-    result[5], result[6], result[7] = d.count, (d.number + 1) * DAY_SECONDS, day_wait
+    admission = admission .. struct.pack('<ddd', d.count, (d.number + 1) * DAY_SECONDS, day_wait)
   end
   if u then
     window_save(u)
-    local n = #result
-    result[n + 1], result[n + 2], result[n + 3] = u.total, window_reset(u), user_wait
+    admission = admission .. struct.pack('<ddd', u.total, window_reset(u), user_wait)
   end
-  return result
+  return admission, fits
 end
 
 -- Reserves tokens in the window of tokens a minute of the account and, if users have a limit, also in the window of the user.
@@ -112,7 +110,7 @@ end
 -- Admits the request and runs the operation. If it refuses the request, the operation does not run.
 local function admitted(operation)
   if ARGV[1] == '' then return operation(KEYS, {unpack(ARGV, 2)}) end
-  local admission = admit()
-  if admission[1] == 'key' or admission[1] == 'refused' then return {admission} end
+  local admission, runs = admit()
+  if not runs then return {admission} end
   return {admission, operation({unpack(KEYS, 2)}, {unpack(ARGV, 7)})}
 end
