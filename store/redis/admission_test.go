@@ -369,3 +369,19 @@ func TestReserveTokens_OverLimitOrKeyRevoked_Refused(t *testing.T) {
 	_, err = reserve(1)
 	wantError(t, "reservation after the key was revoked", err, auth.ErrInvalidToken)
 }
+
+// TestAdmission_MalformedResult_NotAdmitted passes results to decide that no script returns. None may admit the request.
+func TestAdmission_MalformedResult_NotAdmitted(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	doubles := strings.Repeat("\x00", 8)
+	for _, reply := range []any{
+		nil, "works", []any{}, []any{""}, []any{nil, int64(1)}, []any{int64(1), int64(1)}, []any{[]any{"works"}, int64(1)},
+		[]any{doubles, int64(1)}, []any{strings.Repeat(doubles, 9), int64(1)}, []any{strings.Repeat(doubles, 3) + "x", int64(1)},
+	} {
+		a := &auth.Admission{Principal: auth.Principal{Account: newAccount(), Mode: auth.Live}, Limits: smallFigures}
+		if _, err := s.decide(t.Context(), admitScript, a, reply); err == nil || !a.Pending() {
+			t.Errorf("decide of %q: error %v, pending: %v", reply, err, a.Pending())
+		}
+	}
+}

@@ -120,7 +120,7 @@ func decisionOf(a *auth.Admission, packed string) (limit.Decision, bool) {
 	if len(packed)%size != 0 || n < len(all)-1 || n > len(all) {
 		return limit.Decision{}, false
 	}
-	figures := viewReader{rest: packed}
+	figures := structReader{rest: packed}
 	for i := range all[:n] {
 		all[i].Used, all[i].Reset, all[i].Wait = figures.int(), limit.Second(figures.number()), figures.int()
 	}

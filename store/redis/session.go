@@ -1,9 +1,7 @@
 package redis
 
 import (
-	"encoding/binary"
 	"encoding/json"
-	"math"
 
 	"parley/conversation"
 )
@@ -18,7 +16,7 @@ func sessionOrGone(id string, reply any) (conversation.Session, error) {
 
 // readSession reads the result of session_view (lua/lib/session.lua).
 func readSession(id string, view any) (conversation.Session, error) {
-	v := viewReader{rest: text(view)}
+	v := structReader{rest: text(view)}
 	s := conversation.Session{ID: id, CreatedAt: v.time(), ExpiresAt: v.time(), LastActivity: v.time(), MessageCount: v.int()}
 	s.TokenUsage = conversation.TokenUsage{Prompt: v.int(), Completion: v.int(), Total: v.int()}
 	s.Context.MaxTokens, s.HistoryTokens, s.Fence = v.int(), v.int(), v.number()
@@ -34,40 +32,3 @@ func readSession(id string, view any) (conversation.Session, error) {
 	}
 	return s, nil
 }
-
-// viewReader reads numbers and texts that a script has packed with struct.pack: a number as a double, a text after its length in 32
-// bits. After the end of rest, it returns zero values and sets malformed.
-type viewReader struct {
-	rest      string
-	malformed bool
-}
-
-func (r *viewReader) take(n int) string {
-	if n > len(r.rest) {
-		*r = viewReader{malformed: true}
-		return ""
-	}
-	taken := r.rest[:n]
-	r.rest = r.rest[n:]
-	return taken
-}
-
-func (r *viewReader) text() string {
-	length := r.take(4)
-	if length == "" {
-		return ""
-	}
-	return r.take(int(binary.LittleEndian.Uint32([]byte(length))))
-}
-
-func (r *viewReader) number() int64 {
-	double := r.take(8)
-	if double == "" {
-		return 0
-	}
-	return int64(math.Float64frombits(binary.LittleEndian.Uint64([]byte(double))))
-}
-
-func (r *viewReader) int() int { return int(r.number()) }
-
-func (r *viewReader) time() conversation.Time { return conversation.Time(r.number()) }
