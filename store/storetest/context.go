@@ -22,7 +22,6 @@ func contextTests() []test {
 		{"priority context with a live reply has an index", indexOfLive},
 		{"index is returned only if a policy must choose", indexWhereNeeded},
 		{"indexed message has all fields", indexedMessage},
-		{"index has the newest messages up to the limit", indexLimit},
 		{"vectors of replies are stored", vectorsOfReplies},
 		{"vectors without an ended semantic reply are ignored", vectorsOfNothing},
 		{"MessagesByID keeps the order of the ids", messagesByID},
@@ -50,7 +49,7 @@ func (s *subject) context(t *testing.T, sessionID string, tokens int) conversati
 	return c
 }
 
-// forPrompt returns copies of messages without the fields that a history lacks, except the metadata.
+// forPrompt returns copies of messages without Usage, Context and Error, which no prompt needs.
 func forPrompt(messages []conversation.Message) []conversation.Message {
 	messages = slices.Clone(messages)
 	for i := range messages {
