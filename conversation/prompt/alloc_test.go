@@ -10,9 +10,9 @@ import (
 	"parley/conversation/window"
 )
 
-// The index has at most conversation.IndexLimit messages. A prompt that is planned from so many may not take many more allocations
-// than one that is planned from ten, and at most 320 bytes for each message. Copying the messages again, for example because Add
-// has no room, takes 120 bytes more.
+// The index has at most conversation.IndexLimit messages. A prompt that is planned from so many may not take many more
+// allocations than one that is planned from ten, and at most 320 bytes for each message. Copying the messages again, for
+// example because Add has no room, takes 130 bytes more.
 func TestPlan_FullIndex_FewAllocationsAndBytes(t *testing.T) {
 	const bytesEach = 320
 	terms := window.TermsOf("the quick brown fox")

@@ -40,8 +40,8 @@ func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID
 	return c, err
 }
 
-// readContext reads the results of context_view (lua/lib/prompt.lua): all parts of a context except the session. The ids and texts
-// of the context share the memory of the results.
+// readContext reads the results of context_view (lua/lib/prompt.lua): all parts of a context except the session. The ids and
+// texts of the context share the memory of the results.
 func readContext(sessionID string, parts []any) (c conversation.Context, err error) {
 	newest, length := packedList(text(parts[0]))
 	if length > 0 {
