@@ -25,7 +25,7 @@ func onShardOf(c *redistest.Nodes, s *Store) (conversation.Owner, int) {
 }
 
 // wantWithin repeats an operation until it succeeds. It fails the test if that takes longer than clusterMargin. what
-// names the change of the Cluster before the call.
+// names what happened before the call.
 func wantWithin(t *testing.T, what string, operation func() error) {
 	t.Helper()
 	happened := time.Now()
@@ -62,7 +62,7 @@ func TestCluster_MasterReplaced_OperationsSucceedAgain(t *testing.T) {
 		_, err := s.CreateSession(t.Context(), owner, conversation.NewSession{UserID: aUser, Context: conversation.DefaultContextConfig})
 		return err
 	}
-	must(t, create())
+	wantWithin(t, "the new Cluster", create)
 	killed := time.Now()
 	c.Masters[shard].Kill()
 	c.AwaitPromotion(shard)
@@ -151,7 +151,7 @@ func TestCluster_MasterSuspended_OperationsSucceedAgain(t *testing.T) {
 		_, err := s.CreateSession(t.Context(), owner, conversation.NewSession{UserID: aUser, Context: conversation.DefaultContextConfig})
 		return err
 	}
-	must(t, create())
+	wantWithin(t, "the new Cluster", create)
 	c.Masters[shard].Stop()
 	c.AwaitPromotion(shard)
 	wantWithin(t, "promoted", create)
