@@ -25,8 +25,9 @@ type Sent struct {
 	wait func(ctx context.Context) (conversation.Message, error)
 }
 
-// Start shows the turn to viewers and calls the model, unless the model was called during the commit. The receiver of a Sent must call Start, but may acknowledge the
-// send first. Start does not block. Calling it again is safe. If Replayed, Start does nothing.
+// Start shows the turn to viewers and calls the model, unless the model was called during the commit. The receiver of a
+// Sent must call Start, but may acknowledge the send first. Start does not block. Calling it again is safe. If Replayed,
+// Start does nothing.
 func (s *Sent) Start() {
 	if s.turn != nil {
 		s.turn.start()
