@@ -110,8 +110,8 @@ func newCountingClient(t testing.TB, turns int) *countingClient {
 	return c
 }
 
-// maxTurnOnSocket is the maximum number of allocations of a turn with its socket, subscription and 200 tokens, with a margin of 3 %.
-// It includes both commits of the turn, which turns share under load, and the 20 allocations of the client.
+// maxTurnOnSocket is the maximum number of allocations of a turn with its socket, subscription and 200 tokens, with a margin of
+// 3 %. It includes both commits of the turn, which turns share under load, and the 20 allocations of the client.
 const maxTurnOnSocket = 840
 
 func TestTurnOnSocket_AllocationsBounded(t *testing.T) {

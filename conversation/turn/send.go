@@ -25,8 +25,9 @@ type Sent struct {
 	wait func(ctx context.Context) (conversation.Message, error)
 }
 
-// Start shows the turn to viewers and calls the model. The receiver of a Sent must call Start, but may acknowledge the
-// send first. Start does not block. Calling it again is safe. If Replayed, Start does nothing.
+// Start shows the turn to viewers and calls the model, unless the model was called during the commit. The receiver of a
+// Sent must call Start, but may acknowledge the send first. Start does not block. Calling it again is safe. If Replayed,
+// Start does nothing.
 func (s *Sent) Start() {
 	if s.turn != nil {
 		s.turn.start()
@@ -69,7 +70,7 @@ func (t *Turns) Send(ctx context.Context, slot *Slot, m conversation.NewMessage)
 
 // Begin sends a message of the owner of slot. The channel gets one result. If the session is busy and the send is
 // queued, the result comes later; otherwise, the channel has it when Begin returns. The receiver must call Start on
-// Result.Sent. Before Start, the turn is neither shown nor run. A queued send gives up when ctx ends. The caller may
+// Result.Sent. Before Start, nothing of the turn is shown. A queued send gives up when ctx ends. The caller may
 // release slot when Begin returns, because a queued send and a turn hold the slot themselves.
 func (t *Turns) Begin(ctx context.Context, slot *Slot, m conversation.NewMessage) <-chan Result {
 	result := make(chan Result, 1)

@@ -138,6 +138,26 @@ func (b records) put(key, value []byte) error {
 	return b.bolt.Put(key, sealed(b.sum, key, append(make([]byte, 0, len(value)+sumLength), value...)))
 }
 
+// put writes a record.
+func (w *writing) put(bucket string, key, value []byte) error {
+	start := len(w.arena)
+	w.arena = append(w.arena, value...)
+	return w.putFrom(bucket, key, start)
+}
+
+// putFrom writes a record. The value is the part of the arena from the index start to its end.
+func (w *writing) putFrom(bucket string, key []byte, start int) error {
+	w.wrote = true
+	b := w.bucket(bucket)
+	w.arena = binary.BigEndian.AppendUint32(w.arena, crc32.Update(keySum(b.sum, key), castagnoli, w.arena[start:]))
+	return b.bolt.Put(key, w.arena[start:len(w.arena):len(w.arena)])
+}
+
+func (w *writing) delete(bucket string, key []byte) error {
+	w.wrote = true
+	return w.bucket(bucket).bolt.Delete(key)
+}
+
 // Stats returns bbolt's figures of the bucket.
 func (b records) Stats() bbolt.BucketStats { return b.bolt.Stats() }
 

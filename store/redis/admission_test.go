@@ -338,8 +338,9 @@ func TestReserveTokens_OverLimitOrKeyRevoked_Refused(t *testing.T) {
 	turn := newTestScript("turn", "local taken, refused = reserve_tokens(tonumber(ARGV[1]))\nreturn {taken or false, refused or false}\n", reserves)
 	p := newKey(t, s, auth.Owner{Account: newAccount(), Mode: auth.Live})
 	a := &auth.Admission{Principal: p, Limits: smallFigures}
+	keys := []string{tokensKey(ownerTag(p.Owner()))} // without a key, a Cluster would not know the server
 	reserve := func(tokens int) ([]any, error) {
-		reply, err := s.run(auth.WithAdmission(t.Context(), a), turn, ownerTag(p.Owner()), nil, tokens)
+		reply, err := s.run(auth.WithAdmission(t.Context(), a), turn, ownerTag(p.Owner()), keys, tokens)
 		parts, _ := reply.([]any)
 		return parts, err
 	}
@@ -360,7 +361,7 @@ func TestReserveTokens_OverLimitOrKeyRevoked_Refused(t *testing.T) {
 	if d := refused.Decision; d.Refused != limit.ByTokens || d.Limit != 10_000 || d.Remaining != 4000 || d.RetryAfter < 1 {
 		t.Errorf("the refusal: %+v", d)
 	}
-	reply, err := s.run(t.Context(), turn, ownerTag(p.Owner()), nil, 6000) // without an admission
+	reply, err := s.run(t.Context(), turn, ownerTag(p.Owner()), keys, 6000) // without an admission
 	must(t, err)
 	if fmt.Sprint(reply) != "[[0 0] <nil>]" {
 		t.Errorf("without an admission: %v", reply)

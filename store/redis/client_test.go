@@ -180,7 +180,7 @@ func TestRun_EachFault_UnavailableUntilHealed(t *testing.T) {
 				"Admit": func() error { _, err := admit(t, s, declared); return err },
 			}
 			for what, call := range calls {
-				must(t, call())
+				wantWithin(t, what+", before the fault", call)
 				fault.harm(server, proxy)
 				wantError(t, what, call(), conversation.ErrUnavailable)
 				fault.heal(server, proxy)
