@@ -34,3 +34,31 @@ func TestContext_LargeMetadata_NotCopied(t *testing.T) {
 		t.Errorf("the context of %d messages allocates %d bytes, want at most 256 KiB", len(c.History), n)
 	}
 }
+
+// TestContext_FullIndex_FewMoreAllocations compares a session with a full index with a session of ten messages. The window is
+// small, so both histories have about the same number of messages.
+func TestContext_FullIndex_FewMoreAllocations(t *testing.T) {
+	s := open(t, newPath(t))
+	for _, policy := range []conversation.RetentionPolicy{conversation.Priority, conversation.Semantic} {
+		cost := func(messages int) float64 {
+			made, err := s.CreateSession(t.Context(), somebody, conversation.NewSession{
+				UserID:  "user_0123456789abcdef",
+				Context: conversation.ContextConfig{MaxTokens: 128, CompressionEnabled: true, RetentionPolicy: policy},
+			})
+			must(t, err)
+			grow(t, s, made.Session, messages)
+			return testing.AllocsPerRun(5, func() {
+				c, err := s.Context(t.Context(), somebody, made.Session.ID, 1)
+				must(t, err)
+				if len(c.Index) != messages {
+					t.Fatalf("the index has %d messages, want %d", len(c.Index), messages)
+				}
+			})
+		}
+		few, many := cost(10), cost(conversation.IndexLimit)
+		t.Logf("%s: %v allocations with 10 messages, %v with %d", policy, few, many, conversation.IndexLimit)
+		if many > few+20 {
+			t.Errorf("%s: %v allocations with %d messages, %v with 10; want at most 20 more", policy, many, conversation.IndexLimit, few)
+		}
+	}
+}

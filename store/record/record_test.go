@@ -312,3 +312,22 @@ func BenchmarkSession(b *testing.B) {
 		})
 	}
 }
+
+// The records share memory for their terms, so a reader must not overwrite the terms that it has returned.
+func TestIndexedReader_SeveralRecords_EachKeepsItsTerms(t *testing.T) {
+	var reader IndexedReader[string]
+	all := []window.Terms{window.TermsOf("a long first record"), nil, window.TermsOf("short"), window.TermsOf("the last and the longest of all records")}
+	read := make([]conversation.Indexed, len(all))
+	for i, terms := range all {
+		written, _ := terms.AppendBinary(AppendIndexed(nil, &conversation.Indexed{Role: conversation.Assistant, Tokens: i}))
+		if err := reader.Read(string(written), &read[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, terms := range all {
+		want := conversation.Indexed{Role: conversation.Assistant, Tokens: i, Terms: terms}
+		if diff := cmp.Diff(want, read[i]); diff != "" {
+			t.Errorf("record %d differs:\n%s", i, diff)
+		}
+	}
+}

@@ -40,15 +40,15 @@ func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID
 	return c, err
 }
 
-// readContext reads the results of context_view (lua/lib/prompt.lua): all parts of a context except the session. The ids and texts
-// of the context share the memory of the results.
+// readContext reads the results of context_view (lua/lib/prompt.lua): all parts of a context except the session. The ids and
+// texts of the context share the memory of the results.
 func readContext(sessionID string, parts []any) (c conversation.Context, err error) {
 	newest, length := packedList(text(parts[0]))
 	if length > 0 {
 		c.History = make([]conversation.Message, length, length+1) // the live reply may follow
 	}
 	for i := length - 1; i >= 0 && err == nil; i-- {
-		c.History[i], err = readMemberBy(record.ReadForPrompt[string], sessionID, newest.text())
+		err = readMemberBy(record.ReadForPrompt[string], sessionID, newest.text(), &c.History[i])
 	}
 	indexed, length := packedList(text(parts[1]))
 	vectors, vectorCount := packedList(text(parts[2])) // one for each indexed message, or none

@@ -21,25 +21,23 @@ const (
 )
 
 // readMember reads a message of a session in the format that scripts return.
-func readMember(sessionID, member string) (conversation.Message, error) {
-	return readMemberBy(record.ReadMessage[string], sessionID, member)
+func readMember(sessionID, member string) (m conversation.Message, err error) {
+	err = readMemberBy(record.ReadMessage[string], sessionID, member, &m)
+	return m, err
 }
 
-// readMemberBy does the same as readMember; read decodes the record of an ended message.
-func readMemberBy(read func(string, *conversation.Message) error, sessionID, member string) (conversation.Message, error) {
+// readMemberBy does the same as readMember, but stores the message in m. read decodes the record of an ended message.
+func readMemberBy(read func(string, *conversation.Message) error, sessionID, member string, m *conversation.Message) error {
 	if len(member) <= headLength {
-		return conversation.Message{}, errRecord
+		return errRecord
 	}
-	m := conversation.Message{
-		ID: member[:idLength], SessionID: sessionID,
-		CreatedAt: conversation.Time(binary.LittleEndian.Uint64([]byte(member[headLength-8 : headLength]))),
-	}
+	m.ID, m.SessionID = member[:idLength], sessionID
+	m.CreatedAt = conversation.Time(binary.LittleEndian.Uint64([]byte(member[headLength-8 : headLength])))
 	if member[headLength] == recordStreaming {
 		m.Role, m.Status, m.Content = conversation.Assistant, stream.Streaming, validPrefix(member[headLength+1:])
-		return m, nil
+		return nil
 	}
-	err := read(member[headLength:], &m)
-	return m, err
+	return read(member[headLength:], m)
 }
 
 // appendIndexed appends the record of a message in the index, without the message's terms.
