@@ -142,7 +142,7 @@ func (k *loadClient) history(p *process) (messages []map[string]any) {
 // The server is killed at random moments. No message that the server has acknowledged may be missing or differ afterwards.
 func TestKill_AnyMoment_KeepsAcknowledgedMessages(t *testing.T) {
 	t.Parallel()
-	const rounds, clients = 30, 6
+	const rounds, clients = 12, 6
 	random := rand.New(rand.NewPCG(3, 4))
 	model := newWordsModel(t, 5*time.Millisecond)
 	dir := t.TempDir()

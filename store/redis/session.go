@@ -2,14 +2,14 @@ package redis
 
 import (
 	"encoding/json"
-	"strconv"
 
 	"parley/conversation"
 	"parley/conversation/window"
 	"parley/store/record"
 )
 
-// sessionOrGone reads the result of session_view or settings_view. It returns conversation.ErrSessionNotFound if the result is the word gone.
+// sessionOrGone reads the result of session_view or settings_view. It returns conversation.ErrSessionNotFound if the result is the
+// word gone.
 func sessionOrGone(id string, reply any) (conversation.Session, error) {
 	if text(reply) == "gone" {
 		return conversation.Session{}, conversation.ErrSessionNotFound
@@ -17,39 +17,45 @@ func sessionOrGone(id string, reply any) (conversation.Session, error) {
 	return readSession(id, reply)
 }
 
-// readSession reads the result of session_view or settings_view: a session's fields in a fixed order (lua/lib/session.lua).
+// readSession reads the result of session_view or settings_view (lua/lib/session.lua).
 func readSession(id string, view any) (conversation.Session, error) {
-	v := fields{list(view), 0, nil}
-	s := conversation.Session{ID: id}
-	s.UserID = v.text()
-	s.CreatedAt, s.ExpiresAt, s.LastActivity = v.time(), v.time(), v.time()
-	s.MessageCount = v.int()
+	s, _, err := readSettings(id, view)
+	return s, err
+}
+
+// readSettings does the same as readSession. It also returns the number of changes of the settings, which only settings_view has.
+func readSettings(id string, view any) (s conversation.Session, changes int64, err error) {
+	v := structReader{rest: text(view)}
+	s = conversation.Session{ID: id, CreatedAt: v.time(), ExpiresAt: v.time(), LastActivity: v.time(), MessageCount: v.int()}
 	s.TokenUsage = conversation.TokenUsage{Prompt: v.int(), Completion: v.int(), Total: v.int()}
+	s.Context.MaxTokens, s.HistoryTokens, s.Fence = v.int(), v.int(), v.number()
+	s.Context.CompressionEnabled = v.number() == 1
+	s.UserID = v.text()
 	if metadata := v.text(); metadata != "" {
 		s.Metadata = json.RawMessage(metadata)
 	}
-	s.Context = conversation.ContextConfig{
-		MaxTokens: v.int(), CompressionEnabled: v.text() != "", RetentionPolicy: conversation.RetentionPolicy(v.text()),
-	}
-	s.HistoryTokens = v.int()
+	s.Context.RetentionPolicy = conversation.RetentionPolicy(v.text())
 	s.Head, s.Cleared, s.LiveReply, s.LiveMessage = v.text(), v.text(), v.text(), v.text()
-	s.Fence = v.number()
-	if v.at < len(v.all) {
-		v.settings(&s)
+	if v.rest != "" {
+		changes = v.settings(&s)
 	}
-	return s, v.err
+	if v.malformed || v.rest != "" {
+		return conversation.Session{}, 0, errRecord
+	}
+	return s, changes, nil
 }
 
-// settings reads the fields that settings_view adds to session_view.
-func (f *fields) settings(s *conversation.Session) {
-	if inPrompt := f.int(); inPrompt > 0 {
+// settings reads the fields that settings_view adds to session_view, and returns the number of changes.
+func (r *structReader) settings(s *conversation.Session) (changes int64) {
+	if inPrompt := r.int(); inPrompt > 0 {
 		s.InstructionTokens = inPrompt - window.MessageOverhead
 	}
-	s.Instructions = f.text()
-	if model := f.text(); model != "" && record.ReadModel(model, &s.Model) != nil {
-		f.err = errRecord
+	changes = r.number()
+	s.Instructions = r.text()
+	if model := r.text(); model != "" && record.ReadModel(model, &s.Model) != nil {
+		r.malformed = true
 	}
-	f.number() // the number of changes
+	return changes
 }
 
 // settingsArgs returns the arguments for settings_save: the size of the instructions in a prompt, the instructions, the record of
@@ -61,38 +67,3 @@ func settingsArgs(s *conversation.Session) []any {
 	}
 	return []any{s.Window().Instructions, s.Instructions, model, s.Model.MaxOutputTokens}
 }
-
-// fields reads the texts and numbers of a list in order. A number may also be a text. If an element is missing or malformed,
-// fields sets err.
-type fields struct {
-	all []any
-	at  int
-	err error
-}
-
-func (f *fields) text() string {
-	if f.at >= len(f.all) {
-		f.err = errRecord
-		return ""
-	}
-	f.at++
-	return text(f.all[f.at-1])
-}
-
-func (f *fields) number() int64 {
-	if f.at < len(f.all) {
-		if n, ok := f.all[f.at].(int64); ok {
-			f.at++
-			return n
-		}
-	}
-	n, err := strconv.ParseInt(f.text(), 10, 64)
-	if err != nil {
-		f.err = errRecord
-	}
-	return n
-}
-
-func (f *fields) int() int { return int(f.number()) }
-
-func (f *fields) time() conversation.Time { return conversation.Time(f.number()) }

@@ -22,8 +22,11 @@ func (s *Store) UpdateSession(ctx context.Context, owner conversation.Owner, ses
 	if err != nil {
 		return conversation.Session{}, err
 	}
+	if text(view) == "gone" {
+		return conversation.Session{}, conversation.ErrSessionNotFound
+	}
 	for range updateAttempts {
-		before, err := sessionOrGone(sessionID, view)
+		before, changes, err := readSettings(sessionID, view)
 		if err != nil {
 			return conversation.Session{}, err
 		}
@@ -34,7 +37,7 @@ func (s *Store) UpdateSession(ctx context.Context, owner conversation.Owner, ses
 		if err := before.CheckPolicyChange(after.Context.RetentionPolicy); err != nil {
 			return conversation.Session{}, err
 		}
-		reply, err := s.run(ctx, updateSessionScript, tag, []string{sessionKey(tag, sessionID)}, updateArgs(ctx, view, &before, &after)...)
+		reply, err := s.run(ctx, updateSessionScript, tag, []string{sessionKey(tag, sessionID)}, updateArgs(ctx, changes, &before, &after)...)
 		if err != nil {
 			return conversation.Session{}, err
 		}
@@ -54,15 +57,14 @@ func (s *Store) UpdateSession(ctx context.Context, owner conversation.Owner, ses
 	return conversation.Session{}, fmt.Errorf("%w: %d changes of the session at once", conversation.ErrStoreBusy, updateAttempts)
 }
 
-// updateArgs returns the arguments of the script that replaces the settings of before with those of after. view is the result of
-// settings_view for before.
-func updateArgs(ctx context.Context, view any, before, after *conversation.Session) []any {
-	fields := list(view)
+// updateArgs returns the arguments of the script that replaces the settings of before with those of after. changes is the number of
+// changes of the settings when before was read.
+func updateArgs(ctx context.Context, changes int64, before, after *conversation.Session) []any {
 	withMessages := *before
 	withMessages.MessageCount = max(1, before.MessageCount)
 	mayHaveMessages := withMessages.CheckPolicyChange(after.Context.RetentionPolicy) == nil
 	args := []any{
-		before.ID, fields[len(fields)-1], []byte(after.Metadata), after.Context.MaxTokens, boolean(after.Context.CompressionEnabled),
+		before.ID, changes, []byte(after.Metadata), after.Context.MaxTokens, boolean(after.Context.CompressionEnabled),
 		string(after.Context.RetentionPolicy), boolean(mayHaveMessages),
 	}
 	return append(append(args, settingsArgs(after)...), auth.LimitsOf(ctx).StoredBytes)

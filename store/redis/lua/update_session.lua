@@ -11,8 +11,8 @@
 --   {'changed', settings_view}: the settings were changed before, or the session has messages and may have none
 local s = session_at(ARGV[1])
 if not s then return {'gone'} end
-local view = settings_view(s)
-if int(view[#view]) ~= ARGV[2] or ARGV[7] == '' and s.count > 0 then return {'changed', view} end
+local changes = redis.call('HGET', session_key(s.id), 'rev') or '0'
+if changes ~= ARGV[2] or ARGV[7] == '' and s.count > 0 then return {'changed', settings_view(s)} end
 local stored, grown = stored_at(s.expires), #ARGV[3] + #ARGV[9] - settings_bytes(s)
 if grown > 0 and not stored_fits(stored, grown, ARGV[12]) then return {'quota', QUOTA_STORED_BYTES, stored.total} end
 stored_add(stored, s, grown)
