@@ -31,8 +31,8 @@ var (
 )
 
 // write makes the model write a new summary from the old summary and messages. It returns the summary and the usage of
-// the call. It uses the model of the session, without the session's parameters. The summary is not empty. With the message overhead, it
-// takes at most size.SummaryLimit tokens.
+// the call. It uses the model of the session, without the session's parameters. The summary is not empty. With the message
+// overhead, it takes at most size.SummaryLimit tokens.
 func (s *Summaries) write(ctx context.Context, session *conversation.Session, old string, messages []prompt.Message) (string, conversation.Usage, error) {
 	model, ok := s.Models.Lookup(session.Model.Model)
 	if !ok {

@@ -6,7 +6,8 @@ import (
 )
 
 // MergePatch returns target changed by patch, as RFC 7396 defines it. Both must be valid JSON without duplicate names; an empty
-// target means that there is none. Values that the patch does not change keep their text. The depth of both is limited by [Decode].
+// target means that there is none. Values that the patch does not change keep their text. The depth of both is limited by
+// [Decode].
 func MergePatch(target, patch []byte) []byte {
 	changes, isObject := members(patch)
 	if !isObject {

@@ -57,8 +57,8 @@ func (s *Store) UpdateSession(ctx context.Context, owner conversation.Owner, ses
 	return conversation.Session{}, fmt.Errorf("%w: %d changes of the session at once", conversation.ErrStoreBusy, updateAttempts)
 }
 
-// updateArgs returns the arguments of the script that replaces the settings of before with those of after. changes is the number of
-// changes of the settings when before was read.
+// updateArgs returns the arguments of the script that replaces the settings of before with those of after. changes is the number
+// of changes of the settings when before was read.
 func updateArgs(ctx context.Context, changes int64, before, after *conversation.Session) []any {
 	withMessages := *before
 	withMessages.MessageCount = max(1, before.MessageCount)

@@ -21,8 +21,9 @@ import (
 const (
 	// maxErrorBody is the maximum number of bytes that we read of an error response.
 	maxErrorBody = 64 << 10
-	// readBuffer and writeBuffer are the sizes of a connection's buffers, in bytes. The default sizes would add 5 KiB to the memory
-	// of each live reply. readBuffer has room for ten events. A prompt that does not fit into writeBuffer costs one more write.
+	// readBuffer and writeBuffer are the sizes of a connection's buffers, in bytes. The default sizes would add 5 KiB to the
+	// memory of each live reply. readBuffer has room for ten events. A prompt that does not fit into writeBuffer costs one more
+	// write.
 	readBuffer  = 2 << 10
 	writeBuffer = 1 << 10
 )

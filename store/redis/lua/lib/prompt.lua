@@ -2,9 +2,9 @@
 -- plans the prompt from the context.
 -- Defines: reply_room, overhead, budget, prompt_view, context_view, turn_view.
 
--- reply_room returns the tokens of a session's window that are reserved for the reply. overhead returns the tokens of a prompt that
--- are not tokens of its messages. budget returns the tokens that are left for the messages. They do the same as the methods of
--- window.Size in Go, because a stored limit of the reply always fits the window.
+-- reply_room returns the tokens of a session's window that are reserved for the reply. overhead returns the tokens of a prompt
+-- that are not tokens of its messages. budget returns the tokens that are left for the messages. They do the same as the methods
+-- of window.Size in Go, because a stored limit of the reply always fits the window.
 local function reply_room(s) return s.reply or math.min(math.floor(s.window / REPLY_SHARE), MAX_REPLY_ROOM) end
 local function overhead(s) return PROMPT_OVERHEAD + (s.fixed or 0) end
 local function budget(s) return s.window - reply_room(s) - overhead(s) end
