@@ -28,6 +28,9 @@
 //
 // A send is in flight on a node until it is refused or its turn is over. It occupies a slot of that node meanwhile.
 //
+// The settings of a session are its metadata, instructions, context configuration and model configuration. Instructions are
+// the first message of every prompt; they are not part of the history.
+//
 // A prompt is the text that the model gets. A summary replaces old messages in the prompt; the messages stay in the
 // history. Dropped messages are neither in the prompt nor in its summary. A replay is the response to a repeated
 // request with the same Idempotency-Key. A node is a process that shares its store with other processes. An orphan is a

@@ -28,6 +28,7 @@ import (
 	"parley/conversation"
 	"parley/conversation/conversationtest"
 	"parley/conversation/service"
+	"parley/models"
 	"parley/server"
 	"parley/store"
 	"parley/store/redis/redistest"
@@ -125,7 +126,8 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 		t.Fatal(err)
 	}
 	inner := service.Options{
-		Store: conversationtest.BegunFirst{Store: backend.Conversation}, Nodes: backend.Nodes, Model: model, Count: count, Log: log,
+		Store: conversationtest.BegunFirst{Store: backend.Conversation}, Nodes: backend.Nodes,
+		Models: models.Of(models.New(model.Name(), model, 0)), Count: count, Log: log,
 		// So long that no test reaches these timeouts, even on a slow machine.
 		Timeouts: stream.Timeouts{FirstByte: testTimeout, Stall: testTimeout},
 	}

@@ -43,20 +43,27 @@ const (
 
 // decodeBody decodes the request's JSON body strictly into a struct. A missing body counts as an empty object.
 func decodeBody(c *gin.Context, into any) error {
-	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
+	body, err := readBody(c)
 	if err != nil {
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return api.ErrTooLarge
-		}
-		return api.Invalid("", "the body could not be read")
-	}
-	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{}) // the deadline was for the body only
-	if len(body) == 0 {
-		body = []byte("{}")
-	} else if err := checkJSON(c.Request.Header); err != nil {
 		return err
 	}
 	return api.Decode(body, into)
+}
+
+// readBody returns the request's JSON body; "{}" if it has none.
+func readBody(c *gin.Context) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
+	if err != nil {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return nil, api.ErrTooLarge
+		}
+		return nil, api.Invalid("", "the body could not be read")
+	}
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{}) // the deadline was for the body only
+	if len(body) == 0 {
+		return []byte("{}"), nil
+	}
+	return body, checkJSON(c.Request.Header)
 }
 
 // checkJSON checks that the headers declare an uncompressed JSON body in UTF-8.

@@ -10,6 +10,7 @@ import (
 	"parley/conversation"
 	"parley/conversation/prompt"
 	"parley/conversation/window"
+	"parley/models"
 	"parley/stream"
 )
 
@@ -45,7 +46,7 @@ type Viewers interface {
 // SummaryOptions are the dependencies of [Summaries].
 type SummaryOptions struct {
 	Store    Store
-	Model    stream.Model
+	Models   *models.Set
 	Timeouts stream.Timeouts
 	MaxBytes int                   // the argument maxBytes of window.ReplyBytes
 	Count    func(text string) int // returns the number of tokens of a text
@@ -190,7 +191,7 @@ func (s *Summaries) summarisePiece(ctx context.Context, owner conversation.Owner
 	var usage conversation.Usage
 	if len(p.messages) > 0 { // otherwise the piece has only messages that are never sent
 		var err error
-		if summary.Text, usage, err = s.write(ctx, f.Session.Context.MaxTokens, old.Text, p.messages); err != nil {
+		if summary.Text, usage, err = s.write(ctx, &f.Session, old.Text, p.messages); err != nil {
 			return err
 		}
 		summary.Tokens = s.Count(summary.Text)

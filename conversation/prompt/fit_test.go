@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -270,12 +271,45 @@ func TestPreview_ListsDecisionOnEachMessage(t *testing.T) {
 	}
 }
 
+// Each policy drops most messages of the 200 turns.
+func TestFit_Instructions_SentFirstInEachOf200Turns(t *testing.T) {
+	for _, policy := range []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic} {
+		s := newSession(200, policy)
+		s.Session.Instructions, s.Session.InstructionTokens = "Pirate", 2
+		temperature := 0.5
+		s.Session.Model = conversation.ModelConfig{MaxOutputTokens: 80, Temperature: &temperature, Stop: []string{"END"}}
+		for range 200 {
+			f := s.fit("now "+ofTokens(5), 10)
+			r := f.Request()
+			if r.Messages[0] != (stream.PromptMessage{Role: "system", Content: "Pirate"}) {
+				t.Fatalf("%s: after %d messages, the prompt begins with %+v", policy, len(s.all), r.Messages[0])
+			}
+			if r.MaxTokens != 80 || *r.Temperature != 0.5 || len(r.Stop) != 1 {
+				t.Fatalf("%s: the request is %+v", policy, r)
+			}
+			report := f.Report()
+			if n := report.Kept.Count + report.Dropped.Count; n != len(s.all)+1 {
+				t.Fatalf("%s: the report counts %d of %d messages", policy, n, len(s.all)+1)
+			}
+			s.exchange("asked "+ofTokens(10), "told "+ofTokens(10))
+		}
+		p, err := s.fit("now", 10).Preview()
+		if err != nil || p.Context.Dropped.Count < 300 {
+			t.Errorf("%s: the preview drops %d messages: %v", policy, p.Context.Dropped.Count, err)
+		}
+	}
+}
+
 // The report must count each message once. The prompt must fit into the window and have the size that the report
 // states.
 func TestFit_AnySession_ReportExactAndPromptFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSession(rapid.IntRange(64, 2000).Draw(t, "window"), rapid.SampledFrom([]conversation.RetentionPolicy{
 			conversation.FIFO, conversation.Priority, conversation.Semantic}).Draw(t, "policy"))
+		if room := s.Session.Window().Budget() - window.MinBudget - window.MessageOverhead; rapid.Bool().Draw(t, "has instructions") {
+			s.Session.InstructionTokens = rapid.IntRange(1, room).Draw(t, "instructions")
+			s.Session.Instructions = ofTokens(s.Session.InstructionTokens)
+		}
 		for range rapid.IntRange(0, 12).Draw(t, "exchanges") {
 			s.exchange(ofTokens(rapid.IntRange(1, 60).Draw(t, "message")), ofTokens(rapid.IntRange(0, 60).Draw(t, "reply")))
 		}
@@ -287,7 +321,7 @@ func TestFit_AnySession_ReportExactAndPromptFits(t *testing.T) {
 		if n := r.Kept.Count + r.InSummary.Count + r.Dropped.Count + r.Skipped.Count; n != len(s.all)+1 {
 			t.Fatalf("%d of %d messages are in the report %+v", n, len(s.all)+1, r)
 		}
-		if limit := window.Budget(r.MaxTokens) + window.PromptOverhead; r.PromptTokens > limit {
+		if limit := f.Session.Window().Prompt(math.MaxInt); r.PromptTokens > limit {
 			t.Fatalf("the prompt has %d tokens of %d", r.PromptTokens, limit)
 		}
 		if !f.Fill(f.Sent(), slices.DeleteFunc(slices.Clone(s.all), func(m conversation.Message) bool {

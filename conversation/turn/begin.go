@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"parley/conversation"
-	"parley/conversation/window"
 	"parley/stream"
 )
 
@@ -114,5 +113,5 @@ func (t *Turn) awaitStart() bool {
 // BeginTurn: no embedding, no summary and no texts. And no messages are left out, which viewers would have to see.
 func (t *Turn) sendsAll() bool {
 	s := &t.begun.Session // with both messages of the turn
-	return s.MessageCount == len(t.begun.History)+2 && s.HistoryTokens <= window.Budget(s.Context.MaxTokens)
+	return s.MessageCount == len(t.begun.History)+2 && s.HistoryTokens <= s.Window().Budget()
 }

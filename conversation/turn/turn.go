@@ -104,7 +104,7 @@ func (t *Turn) readTexts(f *prompt.Fit) error {
 // write calls the model and appends its text to the reply.
 func (t *Turn) write(request stream.Request) stream.Outcome {
 	o := &t.turns.options
-	outcome := stream.Pump(t.ctx, o.Model, request, t.reply, o.Timeouts)
+	outcome := stream.Pump(t.ctx, modelOf(o.Models, &t.begun.Session), request, t.reply, o.Timeouts)
 	if outcome.Err != nil {
 		o.Log.Warn("a reply failed", "session", t.begun.Key.SessionID, "message", t.begun.Key.ReplyID, "error", outcome.Err)
 	}

@@ -115,6 +115,9 @@ func Describe(err error) (e *Error, fault bool) {
 			Extra:   map[string]any{"currentTokens": overflow.CurrentTokens, "maxTokens": overflow.MaxTokens},
 		}, false
 	}
+	if invalid, ok := errors.AsType[*conversation.SettingsError](err); ok {
+		return Invalid(invalid.Field, invalid.Reason), false
+	}
 	if refused, ok := errors.AsType[*auth.LimitError](err); ok {
 		return Limited(refused.Decision), false
 	}

@@ -20,8 +20,9 @@
 //
 // Most operations take one round trip; trips_test.go counts the round trips. A turn takes two: one before the call to the model,
 // and one after the reply. Finding an API key by its secret takes two: the pointer, and the tier of the account. A ticket takes
-// one to create and one to redeem, besides the admission of the request. The text of all live replies takes one round trip a
-// tick, not one a token.
+// one to create and one to redeem, besides the admission of the request. A change of a session's settings takes two: one to read
+// the session, and one to store the result if the settings are still those that were read. The text of all live replies takes one
+// round trip a tick, not one a token.
 //
 // # Lost replies
 //

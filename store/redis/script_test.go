@@ -21,7 +21,7 @@ var allScripts = []*script{
 	getMessageScript, getMessagesScript, getSessionScript, getSummaryScript, getUsageScript, heartbeatScript, journalScript, leaveQueueScript,
 	listAuditScript, listKeysScript, listMessagesScript, listSessionsScript, openSocketScript, pingScript, pollScript, putTicketScript,
 	removeNodeScript, removePointerScript, resumeTurnScript, revokeKeyScript, rotateKeyScript, saveSummaryScript, setPointerScript,
-	setSocketsScript, setTierScript, setVectorsScript, stopReplyScript, takeFramesScript, takeTicketScript, touchKeyScript,
+	setSocketsScript, setTierScript, setVectorsScript, stopReplyScript, takeFramesScript, takeTicketScript, touchKeyScript, updateSessionScript,
 	userUseScript,
 }
 
@@ -102,7 +102,7 @@ var luaGlobals = []string{
 
 // maxTyped is the largest number that Lua code may contain, for example as an index in ARGV. Larger numbers are limits and times,
 // which must come from Go. luaUnits lists the exceptions.
-const maxTyped = 14
+const maxTyped = 16
 
 var luaUnits = []string{"24", "1000"} // hours of a day, milliseconds of a second
 
