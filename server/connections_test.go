@@ -179,7 +179,10 @@ func TestResponses_Unread_BoundedPerAccount(t *testing.T) {
 		return c
 	}
 	var clients []net.Conn
-	var a answer
+	for range 9 {
+		clients = append(clients, unread())
+	}
+	a := p.call("GET", path, nil)
 	for late := time.Now().Add(testTimeout); a.status != 503; a = p.call("GET", path, nil) {
 		if time.Now().After(late) || len(clients) > 40 {
 			t.Fatalf("no refusal with %d unread responses", len(clients))

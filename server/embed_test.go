@@ -189,7 +189,7 @@ func TestSemantic_EmbedderHangs_ModelCalledAfter200ms(t *testing.T) {
 	c := model.next(t)
 	took := time.Since(began)
 	t.Logf("the model was called %v after the send", took.Round(time.Millisecond))
-	if got := firstWords(c); got != byWords || took < 200*time.Millisecond || took > 2*time.Second {
+	if got := firstWords(c); got != byWords || took < 200*time.Millisecond {
 		t.Errorf("after %v the model got %q", took, got)
 	}
 	switched.Store(&working)

@@ -149,7 +149,7 @@ func (l *load) end() (lost int) {
 func (l *load) wholeHistory(session string) (all []message) {
 	cursor := ""
 	for {
-		got := l.nodes[1].call("GET", messages(session)+"?order=asc&limit=100"+cursor, nil)
+		got := l.nodes[1].patient("GET", messages(session)+"?order=asc&limit=100"+cursor, nil)
 		page := decodeInto[struct {
 			Data       []message
 			Pagination struct {

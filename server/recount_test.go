@@ -378,7 +378,7 @@ func (r *recount) step(t *rapid.T) {
 	case "wait":
 		r.pass(time.Duration(rapid.Int64Range(1, 5000).Draw(t, "milliseconds")) * time.Millisecond)
 	case "sleep":
-		r.pass(time.Duration(rapid.Int64Range(1, 20*3600).Draw(t, "seconds")) * time.Second)
+		r.pass(time.Duration(rapid.Int64Range(1, 5*3600).Draw(t, "seconds")) * time.Second)
 	case "check":
 		r.drawnCheck(t, o)
 	}
@@ -447,7 +447,7 @@ func (r *recount) send(t *rapid.T, n *recountNode, o *recountOwner, s *recountSe
 		Fails: rapid.IntRange(0, 4).Draw(t, "fails") == 0, Prompt: rapid.IntRange(0, 300).Draw(t, "prompt"),
 		Completion: rapid.IntRange(0, 300).Draw(t, "completion"),
 	}
-	longest := rapid.SampledFrom([]time.Duration{time.Second, 10 * time.Second, 30 * time.Hour}).Draw(t, "longest")
+	longest := rapid.SampledFrom([]time.Duration{time.Second, 10 * time.Second, 8 * time.Hour}).Draw(t, "longest")
 	script.Total = script.First + time.Duration(rapid.Int64Range(0, longest.Milliseconds()).Draw(t, "more"))*time.Millisecond
 	var h *hold
 	if r.held {

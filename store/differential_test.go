@@ -27,7 +27,7 @@ func TestStores_RandomOperations_SameResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := redis.Open(t.Context(), redistest.Single(t).URL)
+	server, err := redis.Open(t.Context(), redistest.Single(t).URL+redistest.Patient)
 	if err != nil {
 		t.Fatal(err)
 	}

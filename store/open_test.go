@@ -71,7 +71,7 @@ func TestOpen_EvictingRedis_LogsWarning(t *testing.T) {
 	for policy, memory := range map[string]string{"allkeys-lru": "100mb", "volatile-ttl": "100mb", "noeviction": "100mb", "allkeys-lfu": "0"} {
 		var log strings.Builder
 		server := redistest.Single(t, "--maxmemory", memory, "--maxmemory-policy", policy)
-		b, err := Open(t.Context(), server.URL, slog.New(slog.NewTextHandler(&log, nil)))
+		b, err := Open(t.Context(), server.URL+redistest.Patient, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,7 +30,7 @@ func TestDrain_RedisSuspended_EndsWithinMargin(t *testing.T) {
 	if state.ExitCode() < 0 {
 		t.Errorf("the process ended with %v:\n%s", state, s.errs)
 	}
-	const slack = 5 * time.Second // for a busy machine
+	const slack = 30 * time.Second // for a busy machine
 	if most := 300*time.Millisecond + drainMargin + slack; took > most {
 		t.Errorf("the drain took %v, want at most %v:\n%s", took, most, s.errs)
 	}

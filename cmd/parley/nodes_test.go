@@ -135,7 +135,7 @@ func (p *process) follow(path string) (text string, end event, at time.Time) {
 // In each round, a node is killed in the middle of a reply. The other node must end the reply for the viewer.
 func TestNodes_OneKilled_OtherEndsItsReply(t *testing.T) {
 	t.Parallel()
-	const groups, rounds = 6, 3
+	const groups, rounds = 4, 2
 	server := redistest.Single(t)
 	var late, lost atomic.Int64 // milliseconds
 	var work sync.WaitGroup

@@ -41,7 +41,7 @@ func (p *process) handshake() int {
 func TestNodes_KilledWithOpenSockets_PlacesFreeAfterLease(t *testing.T) {
 	t.Parallel()
 	dir, env := t.TempDir(), []string{
-		"PARLEY_STORE=" + redistest.Single(t).URL, "PARLEY_ADMIN_KEY=" + declaredKey,
+		"PARLEY_STORE=" + redistest.Single(t).URL + redistest.Patient, "PARLEY_ADMIN_KEY=" + declaredKey,
 		`PARLEY_TIERS={"pro":{"sockets":2,"requestsPerMinute":1000000}}`,
 	}
 	a, b := serveIn(t, dir, env...), serveIn(t, dir, env...)
@@ -58,7 +58,7 @@ func TestNodes_KilledWithOpenSockets_PlacesFreeAfterLease(t *testing.T) {
 	eventually(t, "the sockets of the killed node still count", func() bool { return b.open() == http.StatusSwitchingProtocols })
 	took := time.Since(killed)
 	t.Logf("the sockets stopped counting %v after the node was killed", took)
-	if most := auth.SocketLease + 10*time.Second; took > most { // 10 s for a busy machine
+	if most := 2 * auth.SocketLease; took > most { // half of the time is for a busy machine
 		t.Errorf("the sockets stopped counting after %v, want at most %v", took, most)
 	}
 }

@@ -236,11 +236,11 @@ func (b *tab) settled() map[string]int {
 // hostileReplies tests the short and the long texts in parallel, each with a server and a tab, because together they take minutes
 // on a slow machine. The long texts have a quarter of their size. The tests of package web render them whole.
 func hostileReplies(t *testing.T, browser context.Context) {
-	const short = 50_000
+	const short = 25_000
 	b := openGuarded(t, browser, serveIn(t, t.TempDir(), newTextModel(t, 24).env()...), "/")
 	b.loadHostile()
 	var texts []string
-	if err := json.Unmarshal([]byte(eval[string](b, `JSON.stringify(hostile.texts(1 / 4).map(([, text]) => text))`)), &texts); err != nil || len(texts) < 60 {
+	if err := json.Unmarshal([]byte(eval[string](b, `JSON.stringify(hostile.texts(1 / 8).map(([, text]) => text))`)), &texts); err != nil || len(texts) < 60 {
 		t.Fatalf("read %d hostile texts, want at least 60: %v", len(texts), err)
 	}
 	for name, other := range map[string]func(text string) bool{

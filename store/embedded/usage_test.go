@@ -349,16 +349,21 @@ func TestUsage_YearOfHours_SizeBounded(t *testing.T) {
 	const year = 365 * 24
 	s := open(t, newPath(t))
 	random := rand.New(rand.NewPCG(1, 2))
+	busy := make([]usage.Bucket, 100) // making each of the 8,760 hours from 200 turns would take seconds
+	for i := range busy {
+		b := usage.Bucket{Sessions: 40, SessionTime: 9_000_000, UserMessages: 200, AssistantMessages: 200, Requests: 900}
+		for range 200 {
+			reply := conversation.Message{Status: stream.Completed, Usage: &conversation.Usage{Prompt: 1500, Completion: 250}}
+			first := time.Duration(200+300*random.ExpFloat64()) * time.Millisecond
+			b.Add(new(conversation.UsageOfTurnEnd(&reply, conversation.Timing{FirstToken: first, Duration: 10 * first})))
+		}
+		busy[i] = b
+	}
 	now := usage.HourOf(time.Now().UnixMilli())
 	size := 0
 	must(t, s.submit(t.Context(), func(w *writing) error {
 		for hour := range usage.Hour(year) {
-			b := usage.Bucket{Sessions: 40, SessionTime: 9_000_000, UserMessages: 200, AssistantMessages: 200, Requests: 900}
-			for range 200 {
-				reply := conversation.Message{Status: stream.Completed, Usage: &conversation.Usage{Prompt: 1500, Completion: 250}}
-				first := time.Duration(200+300*random.ExpFloat64()) * time.Millisecond
-				b.Add(new(conversation.UsageOfTurnEnd(&reply, conversation.Timing{FirstToken: first, Duration: 10 * first})))
-			}
+			b := busy[random.IntN(len(busy))]
 			size += len(appendUsage(nil, &b))
 			if err := w.count(somebody, now-hour, b); err != nil {
 				return err

@@ -103,7 +103,7 @@ func (p *pair) same(what string, got, want any) {
 func (p *pair) admits(f limit.TierLimits, user string) {
 	p.t.Helper()
 	a := &auth.Admission{Principal: p.principal, Limits: f, Subject: user}
-	keys, args := withAdmission(p.admit, a, p.tag(), nil, nil)
+	keys, args, _ := withAdmission(p.admit, a, p.tag(), nil, nil)
 	_, err := p.s.decide(p.t.Context(), p.admit, a, p.run(p.admit, keys, args...))
 	got, _ := a.Decision()
 	want := p.model.Admit(p.now, limit.Request{Limits: f, Test: p.principal.Mode == auth.Test, User: p.users[user]})
@@ -121,8 +121,7 @@ func (p *pair) reserves(n int, f limit.TierLimits, user string) turnTokens {
 	a := &auth.Admission{Principal: p.principal, Limits: f}
 	a.SetDecision(limit.Decision{Limit: 7, Remaining: 5, Reset: 3})
 	want, standing := p.model.ReserveTokens(p.now, f, p.users[user], n)
-	keys, args := withAdmission(p.reserve, a, p.tag(), nil, []any{n, user})
-	args[0] = "check" // atClock's scripts have no properties
+	keys, args, _ := withAdmission(beginTurnScript, a, p.tag(), nil, []any{n, user}) // atClock's scripts have no properties
 	parts := list(list(p.run(p.reserve, keys, args...))[1])
 	if standing.Wait > 0 {
 		refused, err := tokensRefused(a, parts[1])
@@ -369,4 +368,20 @@ func TestReserveTokens_OverLimitOrKeyRevoked_Refused(t *testing.T) {
 	must(t, s.RevokeKey(t.Context(), p.Owner(), p.KeyID, auth.CLI))
 	_, err = reserve(1)
 	wantError(t, "reservation after the key was revoked", err, auth.ErrInvalidToken)
+}
+
+// TestAdmission_MalformedResult_NotAdmitted passes results to decide that no script returns. None may admit the request.
+func TestAdmission_MalformedResult_NotAdmitted(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	doubles := strings.Repeat("\x00", 8)
+	for _, reply := range []any{
+		nil, "works", []any{}, []any{""}, []any{nil, int64(1)}, []any{int64(1), int64(1)}, []any{[]any{"works"}, int64(1)},
+		[]any{doubles, int64(1)}, []any{strings.Repeat(doubles, 9), int64(1)}, []any{strings.Repeat(doubles, 3) + "x", int64(1)},
+	} {
+		a := &auth.Admission{Principal: auth.Principal{Account: newAccount(), Mode: auth.Live}, Limits: smallFigures}
+		if _, err := s.decide(t.Context(), admitScript, a, reply); err == nil || !a.Pending() {
+			t.Errorf("decide of %q: error %v, pending: %v", reply, err, a.Pending())
+		}
+	}
 }

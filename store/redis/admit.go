@@ -37,35 +37,30 @@ func (s *Store) KeyAlive(ctx context.Context, p auth.Principal) error {
 }
 
 // withAdmission returns the Redis keys and arguments of an admission (lua/lib/admission.lua), followed by those of the operation.
-// If a is nil, the script admits nothing.
-func withAdmission(sc *script, a *auth.Admission, tag string, keys []string, args []any) ([]string, []any) {
-	action, keyID, secret, day := "", "", "", any("")
-	var limits limit.TierLimits
-	if a != nil {
-		limits, keyID = a.Limits, a.Principal.KeyID
-		if a.Principal.Secret != (auth.Hash{}) {
-			secret = hashText(a.Principal.Secret)
-		}
-		if a.Principal.Mode == auth.Test {
-			day = limit.TestKeyRequestsPerDay
-		}
-		switch {
-		case sc == checkScript:
-			action = "check"
-		case a.Pending():
-			action = "count"
-		case sc.has(reserves):
-			action = "check"
-		}
+// It reports whether the script admits the request or checks its API key. If not, the result of the script has no admission.
+func withAdmission(sc *script, a *auth.Admission, tag string, keys []string, args []any) ([]string, []any, bool) {
+	all := make([]any, 0, 6+len(args))
+	action := "count"
+	switch {
+	case a == nil, !a.Pending() && !sc.has(reserves):
+		return keys, append(append(all, ""), args...), false
+	case !a.Pending(), sc == checkScript:
+		action = "check"
 	}
-	front := []string{keyKey(tag, keyID), requestsKey(tag), tokensKey(tag), dayKey(tag)}
-	frontArgs := []any{action, secret, limits.RequestsPerMinute, limits.TokensPerMinute, day, userLimits(a, tag)}
-	return append(front, keys...), append(frontArgs, args...)
+	secret, day := "", any("")
+	if a.Principal.Secret != (auth.Hash{}) {
+		secret = hashText(a.Principal.Secret)
+	}
+	if a.Principal.Mode == auth.Test {
+		day = limit.TestKeyRequestsPerDay
+	}
+	all = append(all, action, secret, &a.Limits.RequestsPerMinute, &a.Limits.TokensPerMinute, day, userLimits(a, tag))
+	return append([]string{keyKey(tag, a.Principal.KeyID)}, keys...), append(all, args...), true
 }
 
 // userLimits returns the argument of an admission that holds the limits of users, and the user or the session of the request.
 func userLimits(a *auth.Admission, tag string) string {
-	if a == nil || !a.Limits.LimitsUsers() {
+	if !a.Limits.LimitsUsers() {
 		return ""
 	}
 	limitText := func(n int) string {
@@ -88,16 +83,13 @@ func (s *Store) decide(ctx context.Context, sc *script, a *auth.Admission, reply
 	if len(parts) == 0 {
 		return nil, sc.malformed()
 	}
-	admission := list(parts[0])
-	switch outcome(admission) {
-	case "":
-		return nil, sc.malformed()
-	case "none":
+	switch admission := text(parts[0]); admission {
+	case "works":
 	case "key":
 		s.removePointer(ctx, a.Principal.Secret, a.Principal.Owner(), a.Principal.KeyID)
 		return nil, auth.ErrInvalidToken
 	default:
-		decision, ok := decisionOf(a, admission[1:])
+		decision, ok := decisionOf(a, admission)
 		if !ok {
 			return nil, sc.malformed()
 		}
@@ -112,10 +104,10 @@ func (s *Store) decide(ctx context.Context, sc *script, a *auth.Admission, reply
 	return parts[1], nil
 }
 
-// decisionOf returns the decision on a request. The slice figures holds three numbers for the limit of requests a minute: Used,
-// Reset and Wait of its Status. For a test key, three numbers for the limit of requests a day follow. If the request counts for a
-// user, three numbers for the limit of requests a minute for each user follow. decisionOf reports whether the slice is valid.
-func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
+// decisionOf returns the decision on a request. packed has three numbers for the limit of requests a minute: Used, Reset and Wait
+// of its Status. For a test key, three numbers for the limit of requests a day follow. If the request counts for a user, three
+// numbers for the limit of requests a minute for each user follow. decisionOf reports whether packed is valid.
+func decisionOf(a *auth.Admission, packed string) (limit.Decision, bool) {
 	all := []limit.Status{
 		{By: limit.ByRequests, Limit: a.Limits.RequestsPerMinute}, {By: limit.ByDay, Limit: limit.TestKeyRequestsPerDay},
 		{By: limit.ByUserRequests, Limit: a.Limits.UserRequests()},
@@ -123,19 +115,16 @@ func decisionOf(a *auth.Admission, figures []any) (limit.Decision, bool) {
 	if a.Principal.Mode != auth.Test {
 		all = append(all[:1], all[2])
 	}
-	n := len(figures) / 3
-	if len(figures)%3 != 0 || n < len(all)-1 || n > len(all) {
+	const size = 3 * 8 // of the numbers of a limit
+	n := len(packed) / size
+	if len(packed)%size != 0 || n < len(all)-1 || n > len(all) {
 		return limit.Decision{}, false
 	}
-	statuses := all[:n]
-	for i := range statuses {
-		status, ok := statusOf(statuses[i], figures[3*i:])
-		if !ok {
-			return limit.Decision{}, false
-		}
-		statuses[i] = status
+	figures := structReader{rest: packed}
+	for i := range all[:n] {
+		all[i].Used, all[i].Reset, all[i].Wait = figures.int(), limit.Second(figures.number()), figures.int()
 	}
-	return limit.Decide(statuses...), true
+	return limit.Decide(all[:n]...), true
 }
 
 // tokensRefused returns the error for a turn that would exceed a limit of tokens a minute. The slice figures holds the second
@@ -149,19 +138,7 @@ func tokensRefused(a *auth.Admission, figures any) (*auth.LimitError, error) {
 	if len(all) != 3 {
 		return nil, errRecord
 	}
-	s, ok := statusOf(refusing, all)
-	if !ok {
-		return nil, errRecord
-	}
+	refusing.Used, refusing.Reset, refusing.Wait = int(integer(all[0])), limit.Second(integer(all[1])), int(integer(all[2]))
 	admitted, _ := a.Decision()
-	return &auth.LimitError{Decision: admitted.RefuseTokens(s)}, nil
-}
-
-// statusOf returns s with Used, Reset and Wait from the first three elements of figures. It reports whether these are numbers.
-func statusOf(s limit.Status, figures []any) (limit.Status, bool) {
-	used, ok1 := figures[0].(int64)
-	reset, ok2 := figures[1].(int64)
-	wait, ok3 := figures[2].(int64)
-	s.Used, s.Reset, s.Wait = int(used), limit.Second(reset), int(wait)
-	return s, ok1 && ok2 && ok3
+	return &auth.LimitError{Decision: admitted.RefuseTokens(refusing)}, nil
 }

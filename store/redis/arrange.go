@@ -55,19 +55,19 @@ func enclosing(definitions []*definition, operation string) map[*definition]*def
 		}
 	}
 	users := make(map[*definition][]*definition)
-	use := func(user *definition, text string) {
-		for _, name := range identifiers(text) {
+	use := func(user *definition, names []string) {
+		for _, name := range names {
 			if d := named[name]; d != nil && d != user {
 				users[d] = append(users[d], user)
 			}
 		}
 	}
-	use(nil, operation)
+	use(nil, identifiers(operation))
 	around, depth := make(map[*definition]*definition), map[*definition]int{nil: 0}
 	for i := len(definitions) - 1; i >= 0; i-- {
 		d := definitions[i]
 		if !d.isFunction() {
-			use(nil, d.text)
+			use(nil, d.uses())
 			depth[d] = 1
 			continue
 		}
@@ -81,7 +81,7 @@ func enclosing(definitions []*definition, operation string) map[*definition]*def
 			}
 		}
 		around[d], depth[d] = outer, depth[outer]+1
-		use(d, d.text)
+		use(d, d.uses())
 	}
 	return around
 }

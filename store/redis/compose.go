@@ -27,6 +27,7 @@ type definition struct {
 	library string // file name of the library; preludeName for the prelude
 	names   []string
 	text    string
+	uses    func() []string // returns the identifiers in text
 }
 
 const preludeName = "(prelude)"
@@ -84,6 +85,7 @@ func (l library) parse(name, text string) {
 
 func (l library) add(name, text string, names ...string) *definition {
 	d := &definition{library: name, names: names, text: text}
+	d.uses = sync.OnceValue(func() []string { return identifiers(d.text) }) // many scripts need the same definitions
 	for _, defined := range names {
 		if other := l[defined]; other != nil {
 			panic(fmt.Sprintf("redis: libraries %s and %s both define %s", other.library, name, defined))
@@ -96,17 +98,17 @@ func (l library) add(name, text string, names ...string) *definition {
 // used returns the definitions that text uses, directly or indirectly. Each stands after the definitions that it uses.
 func (l library) used(text string) (definitions []*definition) {
 	seen := make(map[*definition]bool)
-	var add func(text string)
-	add = func(text string) {
-		for _, name := range identifiers(text) {
+	var add func(names []string)
+	add = func(names []string) {
+		for _, name := range names {
 			if d := l[name]; d != nil && !seen[d] {
 				seen[d] = true
-				add(d.text)
+				add(d.uses())
 				definitions = append(definitions, d)
 			}
 		}
 	}
-	add(text)
+	add(identifiers(text))
 	return definitions
 }
 

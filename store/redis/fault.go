@@ -26,12 +26,13 @@ var unavailableErrors = []string{
 // fault returns context.Canceled unchanged. It also returns a server's other errors unchanged: they are caused by a bug in Parley
 // or by malformed data. No error contains an argument of the call.
 func fault(err error) error {
+	if err == nil {
+		return nil
+	}
 	var network net.Error
 	var redisError redis.Error
 	var certificate *tls.CertificateVerificationError
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, context.Canceled):
 		return err // the caller cancelled
 	case errors.As(err, &certificate):

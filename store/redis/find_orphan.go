@@ -23,19 +23,18 @@ func (s *Store) findOrphans(ctx context.Context, orphans []orphan) ([]any, []err
 // interrupted returns the final reply of an orphan, with the status interrupted, and the turn's fencing token. found is the
 // result of the script.
 func (o *orphan) interrupted(found any, count func(text string) int) (reply conversation.Message, fence int64, err error) {
-	f := fields{list(found), 0, nil}
-	reply = conversation.Message{
-		ID: f.text(), SessionID: o.session, Role: conversation.Assistant, Status: stream.Interrupted,
-	}
-	fence = f.number()
-	prompt := f.int()
-	reply.Content = validPrefix(f.text())
-	if f.err != nil {
+	parts := list(found)
+	if len(parts) != 4 {
 		return reply, 0, findOrphanScript.malformed()
+	}
+	prompt := int(integer(parts[2]))
+	reply = conversation.Message{
+		ID: text(parts[0]), SessionID: o.session, Role: conversation.Assistant, Status: stream.Interrupted,
+		Content: validPrefix(text(parts[3])),
 	}
 	reply.Tokens, reply.Terms = count(reply.Content), window.TermsOf(reply.Content)
 	reply.Usage = &conversation.Usage{
 		Prompt: prompt, Completion: reply.Tokens, Total: prompt + reply.Tokens, Estimated: true,
 	}
-	return reply, fence, nil
+	return reply, integer(parts[1]), nil
 }

@@ -31,8 +31,48 @@ type journal struct {
 
 // journalled is a journal that this node writes.
 type journalled struct {
-	name  string    // name of the journal's key
-	until time.Time // SETRANGE is safe before this time
+	name  string    // static; name of the journal's key
+	until time.Time // guarded by journal.mu; SETRANGE is safe before this time
+	idle  *setRange // guarded by journal.mu; a command that no batch uses; nil if there is none
+}
+
+// setRange is the command SETRANGE for one journal. A journal's batches use the same command again, because a new command takes
+// five allocations for a few bytes of text. A command cannot serve another journal: the go-redis client keeps the key's slot in it.
+type setRange struct {
+	*redis.IntCmd
+	journal *journalled
+	offset  int
+	text    []byte
+}
+
+func newSetRange(k *journalled) *setRange {
+	w := &setRange{journal: k}
+	w.IntCmd = redis.NewIntCmd(context.Background(), "setrange", k.name, &w.offset, w)
+	return w
+}
+
+// MarshalBinary returns the text. The go-redis client calls it for the last argument of the command.
+func (w *setRange) MarshalBinary() ([]byte, error) { return w.text, nil }
+
+// writeLocked returns a command that writes text at an offset. After the command has run, the caller must call release.
+func (k *journalled) writeLocked(offset int, text []byte) *setRange {
+	w := k.idle
+	if k.idle = nil; w == nil {
+		w = newSetRange(k)
+	}
+	w.SetErr(nil)
+	w.offset, w.text = offset, text
+	return w
+}
+
+// release makes commands of writeLocked ready for the next batch.
+func (j *journal) release(writes []redis.Cmder) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, cmd := range writes {
+		w := cmd.(*setRange)
+		w.journal.idle, w.text = w, nil
+	}
 }
 
 // atLocked returns the entry of a turn's journal. It adds the entry if it is missing.
@@ -100,7 +140,7 @@ func (j *journal) forget(key conversation.TurnKey) {
 // Journal fails, part of the batch may be written, and the caller must write the batch again.
 func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation.TurnKey]) error {
 	now := time.Now()
-	var writes []redis.Cmder
+	writes := make([]redis.Cmder, 0, len(batch))
 	var checks []call
 	var checked []*journalled
 	wakeUps := make(map[string][]byte)
@@ -112,7 +152,7 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 		}
 		known := s.journal.atLocked(&segment.Key)
 		if known.safe(now) {
-			writes = append(writes, redis.NewIntCmd(ctx, "setrange", known.name, segment.Offset, segment.Text))
+			writes = append(writes, known.writeLocked(segment.Offset, segment.Text))
 		} else {
 			checks = append(checks, call{journalScript, []string{known.name}, []any{segment.Offset, segment.Text}})
 			checked = append(checked, known)
@@ -122,6 +162,7 @@ func (s *Store) Journal(ctx context.Context, batch []stream.Segment[conversation
 	s.journal.mu.Unlock()
 	err := s.writeChecked(ctx, checks, checked, now)
 	err = cmp.Or(err, s.write(ctx, writes, wakeUps)) // even after an error, because other servers of a Cluster may work
+	s.journal.release(writes)
 	if err != nil {
 		s.journal.doubt()
 	}
@@ -158,9 +199,7 @@ func (s *Store) write(ctx context.Context, writes []redis.Cmder, wakeUps map[str
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	pipe := s.db.Pipeline()
-	for _, write := range writes {
-		_ = pipe.Process(ctx, write) // only queues the command
-	}
+	_ = pipe.BatchProcess(ctx, writes...) // only queues the commands
 	var failed error
 	if s.clustered && len(writes) > 0 {
 		_, failed = pipe.Exec(ctx)

@@ -101,6 +101,42 @@ func TestJournal_Tick_OneRoundTrip(t *testing.T) {
 	}
 }
 
+// TestJournal_ManyReplies_AllocatesNothingForEach counts the allocations of a tick of 200 replies, without those of the round trip.
+func TestJournal_ManyReplies_AllocatesNothingForEach(t *testing.T) {
+	s := newStore(t)
+	owner := newOwner()
+	allocations := func(replies int) float64 {
+		batch := make([]stream.Segment[conversation.TurnKey], replies)
+		for i := range batch {
+			batch[i] = segment(liveTurn(t, s, owner), 0, "some text")
+		}
+		return testing.AllocsPerRun(20, func() { must(t, s.Journal(t.Context(), batch)) })
+	}
+	const replies = 200
+	each := (allocations(replies) - allocations(1)) / (replies - 1)
+	t.Logf("%.3f allocations for each reply", each)
+	if each > 0.5 { // the race detector empties pools at random
+		t.Errorf("%.3f allocations for each reply, want none", each)
+	}
+}
+
+// TestJournal_SeveralSegmentsOfReply_AllWritten writes more segments of a reply than the reply has commands in use, at several ticks.
+func TestJournal_SeveralSegmentsOfReply_AllWritten(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	key := liveTurn(t, s, newOwner())
+	text := ""
+	for tick := range 3 {
+		var batch []stream.Segment[conversation.TurnKey]
+		for part := range 3 {
+			batch = append(batch, segment(key, len(text), fmt.Sprintf("tick %d, part %d; ", tick, part)))
+			text += string(batch[part].Text)
+		}
+		must(t, s.Journal(t.Context(), batch))
+	}
+	same(t, "the journal", s.db.Get(t.Context(), journalKey(tagOfOwner(key.Owner), key.SessionID, key.Fence)).Val(), text)
+}
+
 // cpu returns the CPU time that a server has used, in µs.
 func cpu(t testing.TB, server *redistest.Server) float64 {
 	t.Helper()

@@ -98,3 +98,35 @@ func TestLua_Member_ReadByGo(t *testing.T) {
 		}
 	}
 }
+
+// TestLua_SessionView_ReadByGo reads the view of a session in which all fields differ. A view that ends early or late is malformed.
+func TestLua_SessionView_ReadByGo(t *testing.T) {
+	const operation = `local s = {user = 'user_0123456789abcdef', created = 1, expires = 2 ^ 41, last = 3, count = 4, prompt = 5,
+		completion = 6, total = MAX_EXACT, meta = '{"a":1}', window = 8, compress = '1', policy = 'semantic', htokens = 9, head = 'h',
+		cleared = 'c', live = 'l', asked = 'a', fence = 10}
+		if ARGV[1] ~= '' then s.meta, s.head, s.cleared, s.live, s.asked, s.compress = nil, nil, nil, nil, nil, '' end
+		return session_view(s)`
+	want := conversation.Session{
+		ID: "id", UserID: "user_0123456789abcdef", CreatedAt: 1, ExpiresAt: 1 << 41, LastActivity: 3, MessageCount: 4,
+		TokenUsage: conversation.TokenUsage{Prompt: 5, Completion: 6, Total: maxExact}, Metadata: []byte(`{"a":1}`),
+		Context:       conversation.ContextConfig{MaxTokens: 8, CompressionEnabled: true, RetentionPolicy: conversation.Semantic},
+		HistoryTokens: 9, Head: "h", Cleared: "c", LiveReply: "l", LiveMessage: "a", Fence: 10,
+	}
+	s := newStore(t)
+	view := text(evaluate(t, s, operation, ""))
+	got, err := readSession("id", view)
+	must(t, err)
+	same(t, "the session", got, want)
+	for n := range len(view) {
+		if _, err := readSession("id", view[:n]); err == nil {
+			t.Errorf("readSession accepts a view that ends after %d of %d bytes", n, len(view))
+		}
+	}
+	if _, err := readSession("id", view+"x"); err == nil {
+		t.Error("readSession accepts a view with a byte too many")
+	}
+	want.Metadata, want.Head, want.Cleared, want.LiveReply, want.LiveMessage, want.Context.CompressionEnabled = nil, "", "", "", "", false
+	got, err = readSession("id", text(evaluate(t, s, operation, "without the optional fields")))
+	must(t, err)
+	same(t, "the session without the optional fields", got, want)
+}

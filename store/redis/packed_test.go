@@ -304,9 +304,8 @@ func TestUsage_PackedByLua_ReadByGo(t *testing.T) {
 			r := packedReader{rest: packed}
 			same(t, "the length of the list", r.listLength(), 2*length)
 			for range length {
-				same(t, "the step", r.number(), 1)
-				if got := r.number(); got != n {
-					t.Fatalf("%d is read as %d", n, got)
+				if step, got := r.number(), r.number(); step != 1 || got != n {
+					t.Fatalf("a step of 1 and %d are read as %d and %d", n, step, got)
 				}
 			}
 			same(t, "the text after the list", r.rest, "")

@@ -121,7 +121,9 @@ func TestPing_WritableServer_NoError(t *testing.T) {
 func TestStore(t *testing.T) {
 	servers := []*redistest.Server{shared.Server(t)}
 	url := userOfGuide(t, servers[0].URL, servers)
-	storetest.Run(t, func(t *testing.T) storetest.Backend { return backend(open(t, url)) })
+	onServer := func(t *testing.T) storetest.Backend { return backend(open(t, url)) }
+	storetest.Run(t, onServer)
+	storetest.RunLong(t, onServer)
 	wantNothingDenied(t, servers, url)
 }
 

@@ -32,11 +32,11 @@ func (s *Store) run(ctx context.Context, sc *script, tag string, keys []string, 
 // conversation.ErrUnavailable.
 func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []string, beside [][]any, args ...any) (any, error) {
 	var admission *auth.Admission
-	counted := false
+	admits, counted := false, false
 	if sc.admits() {
 		admission = auth.AdmissionOf(ctx)
-		counted = admission != nil && admission.Pending()
-		keys, args = withAdmission(sc, admission, tag, keys, args)
+		counted = admission.Pending()
+		keys, args, admits = withAdmission(sc, admission, tag, keys, args)
 	}
 	keys = s.guarded(keys)
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -59,7 +59,7 @@ func (s *Store) runWith(ctx context.Context, sc *script, tag string, keys []stri
 		}
 		return nil, sc.fault(err)
 	}
-	if sc.admits() {
+	if admits {
 		if reply, err = s.decide(ctx, sc, admission, reply); err != nil {
 			return nil, err
 		}
@@ -114,7 +114,7 @@ func (s *Store) send(ctx context.Context, sc *script, keys []string, beside [][]
 }
 
 // isMoved reports whether a server refused a command because it is not the master of the command's slot.
-func isMoved(err error) bool { return redis.HasErrorPrefix(err, "MOVED ") }
+func isMoved(err error) bool { return err != nil && redis.HasErrorPrefix(err, "MOVED ") }
 
 // sendCommand sends cmd, which runs a script, and the commands in beside, in one round trip. It returns the error of
 // cmd. If cmd succeeds, it returns the first error of beside, or errBehind if too few replicas have the writes.
@@ -190,8 +190,8 @@ func command(ctx context.Context, sc *script, byText bool, keys []string, args [
 		all = append(all, "evalsha", sc.compiled().digest)
 	}
 	all = append(all, len(keys))
-	for _, key := range keys {
-		all = append(all, key)
+	for i := range keys {
+		all = append(all, &keys[i]) // a pointer, because a string in an any is an allocation
 	}
 	cmd := redis.NewCmd(ctx, append(all, args...)...)
 	if len(keys) > 0 {

@@ -29,8 +29,7 @@ import (
 //	                          Expires 90 days after the newest entry. Nodes of earlier versions write no entries.
 //	TAG:requests      string  requests a minute: a window (lua/lib/rate_window.lua); expires 130 s after its last change
 //	TAG:tokens        string  tokens a minute: a window in the same format
-//	TAG:requests:<user>  string  requests a minute of one user, if the tier limits users; a window in the same format. The script
-//	                             composes the name: TAG:requests, a colon, and the user.
+//	TAG:requests:<user>  string  requests a minute of one user, if the tier limits users; a window in the same format
 //	TAG:tokens:<user>    string  tokens a minute of one user, if the tier limits users; a window in the same format
 //	TAG:frames:<keyId>   string  frames a minute of one API key on WebSockets; a window in the same format
 //	TAG:day           string  requests of the test keys in a UTC day: the day's number and the count; expires a day after that day
@@ -210,6 +209,9 @@ var luaNames = []struct{ function, parameters, result string }{
 	{"key_list_key", "", keyListKey("<TAG>")},
 	{"key_index_key", "", keyIndexKey("<TAG>")},
 	{"key_ends_key", "", keyEndsKey("<TAG>")},
+	{"requests_key", "", requestsKey("<TAG>")},
+	{"user_requests_key", "user", userRequestsKey("<TAG>", "<user>")},
+	{"day_key", "", dayKey("<TAG>")},
 	{"tokens_key", "", tokensKey("<TAG>")},
 	{"user_tokens_key", "user", userTokensKey("<TAG>", "<user>")},
 	{"audit_key", "", auditKey("<TAG>")},

@@ -19,7 +19,7 @@ type script struct {
 // compiled is the text of a script as servers get it, with the libraries that the script uses.
 type compiled struct {
 	text   string
-	digest string // SHA-1 of the text, for EVALSHA
+	digest any // a string, the SHA-1 of the text for EVALSHA; any, so that a command with it allocates no copy
 }
 
 // property is a set of flags that describe a script.

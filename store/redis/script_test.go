@@ -18,7 +18,7 @@ import (
 var allScripts = []*script{
 	admitScript, beginTurnScript, checkScript, claimSecretScript, clearMessagesScript, createKeyScript, createSessionScript,
 	deleteSessionScript, endOrphanScript, endTurnScript, findOrphanScript, followScript, forgetRequestsScript, getContextScript,
-	getMessageScript, getMessagesScript, getSessionScript, getUsageScript, heartbeatScript, journalScript, leaveQueueScript,
+	getMessageScript, getMessagesScript, getSessionScript, getSummaryScript, getUsageScript, heartbeatScript, journalScript, leaveQueueScript,
 	listAuditScript, listKeysScript, listMessagesScript, listSessionsScript, openSocketScript, pingScript, pollScript, putTicketScript,
 	removeNodeScript, removePointerScript, resumeTurnScript, revokeKeyScript, rotateKeyScript, saveSummaryScript, setPointerScript,
 	setSocketsScript, setTierScript, setVectorsScript, stopReplyScript, takeFramesScript, takeTicketScript, touchKeyScript,
@@ -138,7 +138,8 @@ func mistakesIn(text string) (mistakes []string) {
 		return mistakes
 	}
 	defined, fromGo := libraries(), make(map[string]string)
-	for _, c := range constants() {
+	consts, prefixes := constants(), keyParts()
+	for _, c := range consts {
 		fromGo[c.name] = fmt.Sprint(c.value)
 	}
 	shadowed := func(names ...string) {
@@ -148,7 +149,6 @@ func mistakesIn(text string) (mistakes []string) {
 			}
 		}
 	}
-	prefixes := keyParts()
 	walk(reflect.ValueOf(chunk), func(node any, top bool) {
 		switch n := node.(type) {
 		case []ast.Stmt: // a block
@@ -191,7 +191,7 @@ func mistakesIn(text string) (mistakes []string) {
 				report("number %s should be a constant from Go", n.Value)
 			}
 		case *ast.StringExpr:
-			for _, c := range constants() {
+			for _, c := range consts {
 				if c.value == n.Value && c.name != "STOP_CLEARED" { // the text of STOP_CLEARED is also the name of a field
 					report("text '%s' should be %s", n.Value, c.name)
 				}
@@ -251,7 +251,7 @@ func globals(p *lua.FunctionProto, visit func(op int, name string)) {
 // walk calls visit with each node of a syntax tree. top is true for a statement at the top level of the script.
 func walk(v reflect.Value, visit func(node any, top bool)) { walkAt(v, 0, visit) }
 
-// walkAt is walk for a part of the tree at a depth.
+// walkAt does the same as walk for the part of a tree that begins with v, at a depth.
 func walkAt(v reflect.Value, depth int, visit func(node any, top bool)) {
 	switch v.Kind() {
 	case reflect.Interface:
@@ -300,6 +300,13 @@ func TestScripts_EachLuaFile_HasGoFileAndHeadComment(t *testing.T) {
 // files use, and nothing that the library does not define.
 func TestScripts_LibraryHeads_ListDefinitions(t *testing.T) {
 	all := libraries()
+	uses := make(map[string][]string) // the identifiers in each library, and in all operations ("")
+	for _, operation := range luaFiles(t, ".") {
+		uses[""] = append(uses[""], identifiers(source(operation+".lua"))...)
+	}
+	for _, d := range all {
+		uses[d.library] = append(uses[d.library], d.uses()...)
+	}
 	for _, name := range luaFiles(t, "lib") {
 		found := regexp.MustCompile(`(?m)^-- Defines: (.*)\.$`).FindStringSubmatch(source("lib/" + name + ".lua"))
 		if found == nil {
@@ -312,19 +319,11 @@ func TestScripts_LibraryHeads_ListDefinitions(t *testing.T) {
 				t.Errorf("lua/lib/%s.lua does not define %s", name, defined)
 			}
 		}
-		uses := func(text string) {
-			for _, used := range identifiers(text) {
-				if d := all[used]; d != nil && d.library == name+".lua" && !slices.Contains(listed, used) {
+		for user, names := range uses {
+			for _, used := range names {
+				if d := all[used]; user != name+".lua" && d != nil && d.library == name+".lua" && !slices.Contains(listed, used) {
 					t.Errorf("lua/lib/%s.lua does not list %s, which another file uses", name, used)
 				}
-			}
-		}
-		for _, operation := range luaFiles(t, ".") {
-			uses(source(operation + ".lua"))
-		}
-		for _, d := range all {
-			if d.library != name+".lua" {
-				uses(d.text)
 			}
 		}
 	}
@@ -333,16 +332,20 @@ func TestScripts_LibraryHeads_ListDefinitions(t *testing.T) {
 // TestScripts_LibraryDefinitions_AllUsed checks that at least one script uses each definition of the libraries and the prelude.
 func TestScripts_LibraryDefinitions_AllUsed(t *testing.T) {
 	t.Parallel()
+	var all strings.Builder
+	for _, sc := range allScripts {
+		all.WriteString(composed(sc))
+	}
 	for name, d := range libraries() {
-		if !slices.ContainsFunc(allScripts, func(sc *script) bool { return strings.Contains(composed(sc), d.text) }) {
+		if !strings.Contains(all.String(), d.text) {
 			t.Errorf("no script uses %s of %s", name, d.library)
 		}
 	}
 }
 
-// TestScripts_Properties_MatchText checks two properties of each script: a script with wakes can wake waiters, and a script with
+// TestScripts_WakesAndReads_MatchText checks two properties of each script. A script with wakes can wake waiters. A script with
 // reads contains no command that writes.
-func TestScripts_Properties_MatchText(t *testing.T) {
+func TestScripts_WakesAndReads_MatchText(t *testing.T) {
 	t.Parallel()
 	for _, sc := range allScripts {
 		operation := withDefinitions(source(sc.name + ".lua"))
@@ -356,8 +359,8 @@ func TestScripts_Properties_MatchText(t *testing.T) {
 	}
 }
 
-// TestArrange_EachCase_SentText checks where arrange defines functions, and which names it replaces by values.
-func TestArrange_EachCase_SentText(t *testing.T) {
+// TestArrange_EachCase_SendsExpectedText checks where arrange defines functions, and which names it replaces by values.
+func TestArrange_EachCase_SendsExpectedText(t *testing.T) {
 	l := make(library)
 	l.parse("lib", strings.Join([]string{
 		"local LIMIT = 61", "local NAME = 'a'", "local now = clock()",

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"encoding/json"
-	"strconv"
 
 	"parley/conversation"
 )
@@ -15,57 +14,21 @@ func sessionOrGone(id string, reply any) (conversation.Session, error) {
 	return readSession(id, reply)
 }
 
-// readSession reads the result of session_view: a session's fields in a fixed order (lua/lib/session.lua).
+// readSession reads the result of session_view (lua/lib/session.lua).
 func readSession(id string, view any) (conversation.Session, error) {
-	v := fields{list(view), 0, nil}
-	s := conversation.Session{ID: id}
-	s.UserID = v.text()
-	s.CreatedAt, s.ExpiresAt, s.LastActivity = v.time(), v.time(), v.time()
-	s.MessageCount = v.int()
+	v := structReader{rest: text(view)}
+	s := conversation.Session{ID: id, CreatedAt: v.time(), ExpiresAt: v.time(), LastActivity: v.time(), MessageCount: v.int()}
 	s.TokenUsage = conversation.TokenUsage{Prompt: v.int(), Completion: v.int(), Total: v.int()}
+	s.Context.MaxTokens, s.HistoryTokens, s.Fence = v.int(), v.int(), v.number()
+	s.Context.CompressionEnabled = v.number() == 1
+	s.UserID = v.text()
 	if metadata := v.text(); metadata != "" {
 		s.Metadata = json.RawMessage(metadata)
 	}
-	s.Context = conversation.ContextConfig{
-		MaxTokens: v.int(), CompressionEnabled: v.text() != "", RetentionPolicy: conversation.RetentionPolicy(v.text()),
-	}
-	s.HistoryTokens = v.int()
+	s.Context.RetentionPolicy = conversation.RetentionPolicy(v.text())
 	s.Head, s.Cleared, s.LiveReply, s.LiveMessage = v.text(), v.text(), v.text(), v.text()
-	s.Fence = v.number()
-	return s, v.err
-}
-
-// fields reads the texts and numbers of a list in order. A number may also be a text. If an element is missing or malformed,
-// fields sets err.
-type fields struct {
-	all []any
-	at  int
-	err error
-}
-
-func (f *fields) text() string {
-	if f.at >= len(f.all) {
-		f.err = errRecord
-		return ""
+	if v.malformed || v.rest != "" {
+		return conversation.Session{}, errRecord
 	}
-	f.at++
-	return text(f.all[f.at-1])
+	return s, nil
 }
-
-func (f *fields) number() int64 {
-	if f.at < len(f.all) {
-		if n, ok := f.all[f.at].(int64); ok {
-			f.at++
-			return n
-		}
-	}
-	n, err := strconv.ParseInt(f.text(), 10, 64)
-	if err != nil {
-		f.err = errRecord
-	}
-	return n
-}
-
-func (f *fields) int() int { return int(f.number()) }
-
-func (f *fields) time() conversation.Time { return conversation.Time(f.number()) }

@@ -71,7 +71,8 @@ func TestOpenSocket_TwoNodes_ShareQuota(t *testing.T) {
 // In TestOpenSocket_NodeGone_PlacesFreeAfterLease, node a renews no lease, as if kill -9 had ended it. Node b renews the lease
 // of its own socket.
 func TestOpenSocket_NodeGone_PlacesFreeAfterLease(t *testing.T) {
-	a, b, owner := twoNodes(t, 3*time.Second)
+	t.Parallel()
+	a, b, owner := twoNodes(t, 6*time.Second)
 	must(t, b.Join(t.Context(), func(string) {}))
 	for _, s := range []*Store{a, a, b} {
 		_, err := openSocket(t, s, owner, 3)
@@ -91,7 +92,8 @@ func TestOpenSocket_NodeGone_PlacesFreeAfterLease(t *testing.T) {
 }
 
 func TestRenew_EachSecond_SocketsStayCounted(t *testing.T) {
-	a, b, owner := twoNodes(t, 3*time.Second)
+	t.Parallel()
+	a, b, owner := twoNodes(t, 6*time.Second)
 	must(t, a.Join(t.Context(), func(string) {}))
 	_, err := openSocket(t, a, owner, 1)
 	must(t, err)

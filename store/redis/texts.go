@@ -70,5 +70,5 @@ func (t *sentTexts) release(sc *script, done chan struct{}) {
 	close(done)
 }
 
-// isUnknown reports whether a server did not know a script.
-func isUnknown(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
+// isUnknown reports whether a server did not know a script. Without the comparison with nil, HasErrorPrefix would allocate.
+func isUnknown(err error) bool { return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") }

@@ -3,8 +3,8 @@
 //
 // Each store runs the suite as TestStore. Tests on other topologies have names that begin with TestStore. `go test -run TestStore
 // ./store/...` runs all of them. The subtests have the same names everywhere: TestStore/<group>/<case>, for example
-// TestStore/queue/full_queue_refuses_a_turn. After a change to the storage of history, run TestStore/messages. [Run] lists the
-// groups.
+// TestStore/queue/full_queue_refuses_a_turn. After a change to the storage of history, run TestStore/messages. [Run]
+// and [RunLong] list the groups.
 //
 // The tests use a store only through its interfaces. Tests of crashes, files, scripts, replicas and expiry are in the package of
 // the store. Expiry needs a clock that a test can set. All tests run in parallel on stores that may be shared, so each test uses

@@ -55,6 +55,12 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 	}
 }
 
+// RunLong runs the tests of the suite that take thousands of calls. Their result cannot depend on the number of nodes or servers, so
+// each backend runs them once.
+func RunLong(t *testing.T, open func(t *testing.T) Backend) {
+	group{"long", []test{{"index has the newest messages up to the limit", indexLimit}}}.run(t, open)
+}
+
 type group struct {
 	name  string
 	tests []test

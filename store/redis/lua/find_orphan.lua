@@ -6,4 +6,4 @@
 local s, r = session_at(ARGV[1]), reservation_at(ARGV[1])
 if not r or r.node ~= ARGV[2] or ARGV[3] ~= '' and r.waiter ~= ARGV[3] then return nil end
 local text = s and redis.call('GET', journal_key(s.id, r.fence)) or ''
-return {r.reply, int(r.fence), int(r.estimate), text}
+return {r.reply, r.fence, r.estimate, text}

@@ -44,15 +44,14 @@ end
 
 -- Returns the window that is stored at a key, moved on to this second. A missing window is empty.
 local function window_at(key)
-  local w = {key = key, newest = 0, shift = 0, total = 0}
-  local stored = redis.call('GET', key)
+  local newest, shift, total, stored, counts = 0, 0, 0, redis.call('GET', key), nil
   if stored then
-    local rest
-    w.newest, w.shift, w.total, rest = struct.unpack('<ddI4', stored)
-    w.counts = string.sub(stored, rest)
+    newest, shift, total, counts = struct.unpack('<ddI4', stored)
+    counts = string.sub(stored, counts)
   else
-    w.counts = string.rep('\0', 4 * WINDOW_SPAN)
+    counts = string.rep('\0', 4 * WINDOW_SPAN)
   end
+  local w = {key = key, newest = newest, shift = shift, total = total, counts = counts, changed = false}
   window_advance(w)
   return w
 end

@@ -57,9 +57,14 @@ local function pack_days()
   end
 end
 
+-- Sets the expiry of a day's counts at a key. If the expiry was not set, because the day is new, it also packs earlier days.
+local function expire_counts(key, day)
+  if redis.call('PEXPIREAT', key, counts_expire(day), 'NX') == 1 then pack_days() end
+end
+
 -- Adds counts of usage to the hour of the time at, in milliseconds. counts is {usage.Field, amount, usage.Field, amount, …}. The
 -- amounts are texts, as in ARGV. If the first count becomes equal to its amount, it may be the first count of a day. Then
--- count_usage sets the expiry of the day, unless it is set, and packs earlier days.
+-- count_usage calls expire_counts.
 local function count_usage(at, counts)
   if #counts == 0 then return end
   local hour = math.floor(at / HOUR)
@@ -67,7 +72,7 @@ local function count_usage(at, counts)
   local key, first = counts_key(day), (hour - 24 * day) * FIELDS_AN_HOUR
   local new = redis.call('HINCRBY', key, int(first + counts[1]), counts[2]) == tonumber(counts[2])
   for i = 3, #counts, 2 do redis.call('HINCRBY', key, int(first + counts[i]), counts[i + 1]) end
-  if new and redis.call('PEXPIREAT', key, counts_expire(day), 'NX') == 1 then pack_days() end
+  if new then expire_counts(key, day) end
 end
 
 -- Returns the tokens that count in the hours from … to-1 of a day.
