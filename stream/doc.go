@@ -64,7 +64,7 @@
 //	a line of a response           1 MiB; the response then fails (package openai, also for the rows below)
 //	a response                     64 MiB, and 512 bytes more for each byte of its text; reasoning counts, and is not kept
 //	an error response              64 KiB are read
-//	a list of models               1 MiB
+//	a list of models               4 MiB
 //	embeddings                     128 KiB for each text, and 4,096 numbers for each vector
 //
 // The text of a reply is in memory once: it grows in chunks, and viewers, the journal and the final message share the

@@ -21,6 +21,8 @@
 //	chunk.go     parses any other event with encoding/json
 //	failure.go   converts a failure to a public message and a cause for the log
 //	embed.go     requests and parses embeddings
+//	probe.go     examines a server: its models, the size of their contexts, and why it cannot be used (problem.go)
+//	list.go      parses lists of models
 //	detect.go    finds local servers and their models
 //
 // # Rules
@@ -38,7 +40,7 @@
 //   - After the finish reason, Generate waits up to 3 s for usage and [DONE]. After [DONE], it waits up to 50 ms for the end
 //     of the body, so that the HTTP client can reuse the connection.
 //   - A line has at most 1 MiB. A response has at most 64 MiB, and 512 bytes more for each byte of its text. An error
-//     response is read up to 64 KiB, a list of models up to 1 MiB, and embeddings up to 128 KiB for each text. The model's
+//     response is read up to 64 KiB, a list of models up to 4 MiB, and embeddings up to 128 KiB for each text. The model's
 //     reasoning is not part of the reply's text.
 //   - Generate does not follow redirects: a POST could become a GET, and another host could get the key.
 //
