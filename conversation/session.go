@@ -23,7 +23,7 @@ type Session struct {
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
 	Context      ContextConfig   `json:"contextConfig"`
 
-	// HistoryTokens is the sum of [Message.TokensInPrompt] over the whole history.
+	// HistoryTokens is [TokensInPrompts] of the whole history.
 	HistoryTokens int `json:"historyTokens"`
 	// Head is the id of the newest message. After a clear, Head equals Cleared until the next message. "" if the
 	// session never had a message or a clear.

@@ -80,6 +80,7 @@ func (r *reading) context(at ref, session *conversation.Session, tokens int) (c 
 // readForPrompt leaves out. count is the number of messages of the session.
 func (r *reading) history(at ref, count, budget int) ([]conversation.Message, error) {
 	var newest []conversation.Message
+	unanswered := false // the message that was read last is such a reply
 	bytes := conversation.HistoryBytes
 	messages, q := r.span(messagesBucket, r.sessionKey(at)), newSequence(at, false, count)
 	id, value, ok := messages.before("")
@@ -90,7 +91,10 @@ func (r *reading) history(at ref, count, budget int) ([]conversation.Message, er
 			return nil, err
 		}
 		newest = append(newest, m)
-		budget -= m.TokensInPrompt()
+		if !unanswered {
+			budget -= m.TokensInPrompt()
+		}
+		unanswered = m.Unanswered()
 		bytes -= recordBytes(value)
 	}
 	if !ok {
