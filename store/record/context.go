@@ -1,7 +1,6 @@
 package record
 
 import (
-	"encoding/binary"
 	"math"
 
 	"parley/conversation"
@@ -12,7 +11,7 @@ import (
 func AppendIndexed(b []byte, x *conversation.Indexed) []byte {
 	b = appendText(append(b, Version), string(x.Role))
 	b = appendText(appendInts(b, x.Tokens), flagText(x.Skip))
-	return binary.LittleEndian.AppendUint64(b, math.Float64bits(x.Priority))
+	return appendFloat(b, x.Priority)
 }
 
 // ReadIndexed decodes a record of AppendIndexed into x. If terms follow the record, ReadIndexed decodes the terms too. It does
@@ -23,11 +22,7 @@ func ReadIndexed[T string | []byte](record T, x *conversation.Indexed) error {
 		return ErrMalformed
 	}
 	x.Role, x.Tokens, x.Skip = r.role(), r.int(), len(r.raw()) > 0
-	bits := uint64(0)
-	for shift := 0; shift < 64; shift += 8 {
-		bits |= uint64(r.byte()) << shift
-	}
-	x.Priority = math.Float64frombits(bits)
+	x.Priority = math.Float64frombits(r.bits())
 	if r.bad || len(r.rest) == 0 {
 		return r.err()
 	}
