@@ -15,6 +15,7 @@ import (
 	"parley/auth/limit"
 	"parley/conversation/service"
 	"parley/conversation/tokens"
+	"parley/models"
 	"parley/server"
 	"parley/server/transport"
 	"parley/store"
@@ -97,8 +98,9 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	}()
 	counter := tokens.For(model.Name())
 	metrics := server.NewMetrics()
+	set := models.Of(models.New(model.Name(), metrics.Model(model), 0))
 	service := service.New(service.Options{
-		Store: backend.Conversation, Nodes: backend.Nodes, Model: metrics.Model(model), Embedder: metrics.Embedder(chosen.embedder),
+		Store: backend.Conversation, Nodes: backend.Nodes, Model: set.Default(), Embedder: metrics.Embedder(chosen.embedder),
 		Count: counter.Count, Log: log,
 		Timeouts:      stream.Timeouts{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)},
 		MaxReplyBytes: c.MaxReplyBytes, MaxInFlight: c.maxInFlight(),
@@ -226,8 +228,8 @@ func (c *serve) logger(o output) *slog.Logger {
 	return slog.New(newFaultLog(slog.NewTextHandler(o.errs, options)))
 }
 
-// models holds the models that serve uses, and their description for the start-up text.
-type models struct {
+// chosenModels holds the models that serve uses, and their description for the start-up text.
+type chosenModels struct {
 	model     stream.Model
 	embedder  stream.Embedder // nil if none is configured
 	described string
@@ -235,19 +237,19 @@ type models struct {
 
 // chooseModels returns the configured models. Without configuration, it returns the model of a local server that responds, or
 // else the simulated model.
-func (c *serve) chooseModels(ctx context.Context) (chosen models, err error) {
+func (c *serve) chooseModels(ctx context.Context) (chosen chosenModels, err error) {
 	api, err := c.chooseAPI(ctx)
 	if err != nil {
-		return models{}, err
+		return chosenModels{}, err
 	}
 	if api == nil {
 		if c.EmbeddingModel != "" {
-			return models{}, noServer("--embedding-model (PARLEY_EMBEDDING_MODEL)")
+			return chosenModels{}, noServer("--embedding-model (PARLEY_EMBEDDING_MODEL)")
 		}
 		described := "the built-in simulated model: NO AI. For a real model, set OPENAI_BASE_URL or start Ollama"
-		return models{model: simulated.New(simulated.Options{}), described: described}, nil
+		return chosenModels{model: simulated.New(simulated.Options{}), described: described}, nil
 	}
-	chosen = models{model: openai.New(*api), described: api.Name}
+	chosen = chosenModels{model: openai.New(*api), described: api.Name}
 	if c.EmbeddingModel != "" {
 		embedding := *api
 		embedding.Name = c.EmbeddingModel
