@@ -33,8 +33,8 @@ type Context struct {
 	Session Session
 	// Summary replaces the session's oldest messages; the zero value means that there is none.
 	Summary Summary
-	// History holds the newest messages, oldest first: as many as fit into the window.Budget of the session's
-	// configuration and into HistoryBytes, and one more. They lack the fields that no prompt needs: Metadata, Usage, Context and
+	// History holds the newest messages, oldest first: as many as fit into the budget of the session's
+	// window (Session.Window) and into HistoryBytes, and one more. They lack the fields that no prompt needs: Metadata, Usage, Context and
 	// Error.
 	History []Message
 	// Index holds the newest IndexLimit messages, oldest first, without a streaming reply. It is empty unless the window

@@ -98,7 +98,7 @@ func (m *Message) Overflow() *OverflowError {
 		return nil
 	}
 	size := m.Context.Window()
-	return &OverflowError{CurrentTokens: max(m.Context.PromptTokens+window.ReplyRoom(size), size+1), MaxTokens: size}
+	return &OverflowError{CurrentTokens: max(m.Context.PromptTokens+(window.Size{MaxTokens: size}).ReplyRoom(), size+1), MaxTokens: size}
 }
 
 // AsBegun returns the reply in its initial state: streaming and empty. A viewer that reads a reply from the beginning

@@ -23,6 +23,12 @@ type Session struct {
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
 	Context      ContextConfig   `json:"contextConfig"`
 
+	// Instructions are the first message of every prompt, with the role system; "" for none. They are in no list of messages.
+	Instructions string `json:"instructions,omitempty"`
+	// InstructionTokens is the number of tokens of Instructions, without overhead. It is counted when Instructions are stored.
+	InstructionTokens int         `json:"instructionTokens,omitempty"`
+	Model             ModelConfig `json:"modelConfig,omitzero"`
+
 	// HistoryTokens is [TokensInPrompts] of the whole history.
 	HistoryTokens int `json:"historyTokens"`
 	// Head is the id of the newest message. After a clear, Head equals Cleared until the next message. "" if the
@@ -75,10 +81,9 @@ const (
 	Semantic RetentionPolicy = "semantic" // keeps the messages that are closest in meaning to the new message
 )
 
-// StoredBytes returns the number of bytes that the session counts in the quota storedBytes, without its messages.
-func (s *Session) StoredBytes() int { return len(s.Metadata) }
-
-// SessionStore keeps sessions and their histories.
+// SessionStore keeps sessions and their histories. CreateSession, Session, UpdateSession, Context, BeginTurn and ResumeTurn return
+// sessions with all fields. Sessions from other methods may lack Instructions, InstructionTokens and Model, because a prompt's
+// instructions may be 40 KB, and nodes poll sessions every second.
 type SessionStore interface {
 	// CreateSession creates an empty session, or returns the session that an earlier request with the same Idempotency
 	// created. Otherwise, it returns an *auth.QuotaError if the owner would have more sessions than the quota
@@ -86,6 +91,13 @@ type SessionStore interface {
 	CreateSession(ctx context.Context, owner Owner, session NewSession) (SessionCreated, error)
 	// Session returns a session.
 	Session(ctx context.Context, owner Owner, sessionID string) (Session, error)
+	// UpdateSession changes a session's settings and returns the session. The function change may change Metadata, Context,
+	// Instructions, InstructionTokens and Model of the session that it gets, and nothing else. It may be called several times,
+	// each time with a newer session, because other nodes change the session too. Its last result is stored in one operation,
+	// which reads the session that change got. If change returns an error, UpdateSession changes nothing and returns it.
+	// UpdateSession also returns the error of Session.CheckPolicyChange, and an *auth.QuotaError if the settings grow and do not
+	// fit the quota StoredBytes. A live turn keeps the settings with which it began.
+	UpdateSession(ctx context.Context, owner Owner, sessionID string, change func(*Session) error) (Session, error)
 	// Sessions returns a page of the sessions that have not expired, newest first.
 	Sessions(ctx context.Context, owner Owner, query SessionQuery) (SessionPage, error)
 	// DeleteSession removes a session with its messages, its live turn and its queue. Each waiter is granted the
@@ -105,12 +117,24 @@ type SessionStore interface {
 	Message(ctx context.Context, owner Owner, sessionID, messageID string) (Message, error)
 }
 
-// NewSession is a request for a session.
+// NewSession is a request for a session. Its JSON has the fields of earlier versions, and other fields only if they are set. So
+// the digest of a request is the same on nodes of two versions.
 type NewSession struct {
-	UserID      string
-	Metadata    json.RawMessage // nil for none
-	Context     ContextConfig
-	Idempotency *Idempotency // nil for none
+	UserID            string
+	Metadata          json.RawMessage // nil for none
+	Context           ContextConfig
+	Instructions      string       `json:",omitempty"`
+	InstructionTokens int          `json:",omitempty"`
+	Model             ModelConfig  `json:",omitzero"`
+	Idempotency       *Idempotency // nil for none
+}
+
+// Session returns the session that the request describes, without the fields that the store sets.
+func (n *NewSession) Session() Session {
+	return Session{
+		UserID: n.UserID, Metadata: n.Metadata, Context: n.Context,
+		Instructions: n.Instructions, InstructionTokens: n.InstructionTokens, Model: n.Model,
+	}
 }
 
 // SessionCreated is the result of CreateSession. Replayed is true if an earlier request created the session.

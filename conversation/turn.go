@@ -49,9 +49,9 @@ const IdempotencyLifetime = 24 * time.Hour
 type TurnStore interface {
 	// BeginTurn begins a turn if the session is free and the window can hold the message: it writes the message and an empty,
 	// streaming reply, and makes the session busy. If the session is busy, OnBusy decides whether BeginTurn takes a place in
-	// the queue or returns ErrSessionBusy. If window.Check refuses the message, BeginTurn returns *OverflowError and writes
-	// nothing. If ctx carries an admission (auth.Admission), BeginTurn reserves window.Estimate tokens for the turn, or returns
-	// the admission's error. BeginTurn returns an *auth.QuotaError if the message does not fit the quota StoredBytes of
+	// the queue or returns ErrSessionBusy. If Session.Window cannot hold the message (window.Size.Check), BeginTurn returns
+	// *OverflowError and writes nothing. If ctx carries an admission (auth.Admission), BeginTurn reserves window.Size.Estimate
+	// tokens for the turn, or returns the admission's error. BeginTurn returns an *auth.QuotaError if the message does not fit the quota StoredBytes of
 	// auth.LimitsOf(ctx), which the reply may exceed. It also returns an *auth.QuotaError if the tier enforces the tokens of
 	// the month and the owner has used them up. If an earlier request with the same Idempotency began a turn, BeginTurn returns
 	// Replayed and begins nothing, even if the session is busy. When a turn begins, waiters with the same Idempotency-Key are

@@ -20,7 +20,7 @@ type Model interface {
 	Generate(ctx context.Context, request Request, write func(delta []byte)) (Result, error)
 }
 
-// Request is the input of a model: a prompt and a limit.
+// Request is the input of a model: a prompt, limits and parameters.
 type Request struct {
 	Messages []PromptMessage
 	// MaxTokens limits the reply, in tokens; 0 leaves the length to the model.
@@ -28,6 +28,12 @@ type Request struct {
 	// MaxBytes limits the text of the reply, in bytes; 0 means no limit. A model need not obey either limit. [Pump] cuts
 	// the text off at MaxBytes.
 	MaxBytes int
+	// Temperature, TopP, Stop, Seed and ReasoningEffort are parameters as providers name them. A nil or empty parameter is not
+	// sent. A model may ignore them.
+	Temperature, TopP *float64
+	Stop              []string
+	Seed              *int64
+	ReasoningEffort   string
 	// Summary means that the messages request a summary. Only a simulated model uses Summary, because it cannot understand
 	// the messages.
 	Summary bool

@@ -61,7 +61,7 @@ func (s *Summaries) earlierPiece(ctx context.Context, owner conversation.Owner, 
 	if err != nil {
 		return nil, err
 	}
-	limit := window.SummaryInputLimit(f.Session.Context.MaxTokens)
+	limit := f.Session.Window().SummaryInputLimit()
 	var whole, p piece // whole has the complete exchanges; p also has the exchange that the loop is reading
 	// A page is also bounded in bytes, so it may end between a message and the reply to it.
 	torn := page.More && page.Messages[len(page.Messages)-1].Role != conversation.Assistant

@@ -28,13 +28,13 @@ const instruction = "Summarise a conversation for an assistant that will go on w
 var errNoSummary = errors.New("the model returned no summary")
 
 // write makes the model write a new summary from the old summary and messages. It returns the summary and the usage of
-// the call. maxTokens is the size of the session's window. The summary is not empty. With the message overhead, it
-// takes at most window.SummaryLimit tokens.
-func (s *Summaries) write(ctx context.Context, maxTokens int, old string, messages []prompt.Message) (string, conversation.Usage, error) {
-	limit := window.SummaryLimit(maxTokens) - window.MessageOverhead
+// the call. size is the size of the session's window. The summary is not empty. With the message overhead, it
+// takes at most size.SummaryLimit tokens.
+func (s *Summaries) write(ctx context.Context, size window.Size, old string, messages []prompt.Message) (string, conversation.Usage, error) {
+	limit := size.SummaryLimit() - window.MessageOverhead
 	room := limit - s.Count(heading)
 	system := fmt.Sprintf(instruction, room)
-	data := quote(s.Count, old, messages, maxTokens-window.SummaryLimit(maxTokens)-window.SummaryPromptOverhead-window.PromptOverhead)
+	data := quote(s.Count, old, messages, size.MaxTokens-size.SummaryLimit()-window.SummaryPromptOverhead-window.PromptOverhead)
 	request := stream.Request{
 		Messages: []stream.PromptMessage{
 			{Role: string(conversation.System), Content: system},

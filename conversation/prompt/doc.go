@@ -11,8 +11,10 @@
 //
 // # Rules
 //
-//   - A quarter of the window's maxTokens, at most 4,096, is the reply room. The provider gets this number as the limit
-//     of the reply. The prompt must fit into the remaining tokens (window.Budget).
+//   - The session's maxOutputTokens are the reply room; by default, a quarter of the window's maxTokens, at most 4,096. The
+//     provider gets this number as the limit of the reply. The prompt must fit into the remaining tokens.
+//   - The session's instructions are the first message of every prompt, with the role system. They are never left out, and the
+//     other messages must fit into the tokens that are left (window.Size.Budget).
 //   - If everything fits, everything is sent, except replies that failed or have no text.
 //   - If not everything fits and compression is disabled, the store refuses the send with *conversation.OverflowError.
 //     Nothing is left out silently.

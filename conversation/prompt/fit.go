@@ -135,7 +135,7 @@ func (f *Fit) Compare(embedding window.Vector) {
 func (f *Fit) Input() window.Input {
 	config := f.Session.Context
 	in := window.Input{
-		MaxTokens: config.MaxTokens, Compression: config.CompressionEnabled, Policy: window.Policy(config.RetentionPolicy),
+		Size: f.Session.Window(), Compression: config.CompressionEnabled, Policy: window.Policy(config.RetentionPolicy),
 		Summary: f.Summary.Weighed(), History: make([]window.Message, len(f.Messages)), Earlier: f.earlier, EarlierTokens: f.earlierTokens,
 		New: window.Message{ID: f.message.ID, Tokens: f.message.TokensInPrompt(), System: f.message.Role == conversation.System},
 	}
@@ -151,8 +151,7 @@ func (f *Fit) Plan() { f.Result = window.Plan(f.Input()) }
 // Summarises reports whether the session can have a summary: compression is enabled, and the window is large enough for
 // a summary.
 func (f *Fit) Summarises() bool {
-	config := f.Session.Context
-	return config.CompressionEnabled && window.SummaryLimit(config.MaxTokens) > 0
+	return f.Session.Context.CompressionEnabled && f.Session.Window().SummaryLimit() > 0
 }
 
 // LacksEarlier reports whether some messages that are older than Messages are in no summary.
@@ -202,10 +201,16 @@ func (f *Fit) Fill(places []int, messages []conversation.Message) bool {
 	return complete
 }
 
-// Request returns the request to the model according to the plan. The texts of the messages at Sent must be known.
+// Request returns the request to the model according to the plan: the instructions, the chosen messages with the summary, and the
+// new message. The texts of the messages at Sent must be known.
 func (f *Fit) Request() stream.Request {
+	model := &f.Session.Model
 	r := stream.Request{
-		MaxTokens: window.ReplyRoom(f.Session.Context.MaxTokens), Messages: make([]stream.PromptMessage, 0, len(f.Result.Send)+2),
+		MaxTokens: f.Session.Window().ReplyRoom(), Messages: make([]stream.PromptMessage, 0, len(f.Result.Send)+3),
+		Temperature: model.Temperature, TopP: model.TopP, Stop: model.Stop, Seed: model.Seed, ReasoningEffort: model.ReasoningEffort,
+	}
+	if f.Session.Instructions != "" {
+		r.Messages = append(r.Messages, stream.PromptMessage{Role: string(conversation.System), Content: f.Session.Instructions})
 	}
 	summary := func(at int) {
 		if f.Result.SendSummary && f.Result.SummaryAt == at {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -270,12 +271,45 @@ func TestPreview_ListsDecisionOnEachMessage(t *testing.T) {
 	}
 }
 
+func TestFit_Instructions_SentFirstUnderEachPolicy(t *testing.T) {
+	for _, policy := range []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic} {
+		s := newSession(200, policy)
+		s.Session.Instructions, s.Session.InstructionTokens = "Pirate", 2
+		temperature := 0.5
+		s.Session.Model = conversation.ModelConfig{MaxOutputTokens: 80, Temperature: &temperature, Stop: []string{"END"}}
+		s.add(conversation.System, "system "+ofTokens(5), "")
+		s.add(conversation.Assistant, "yes", "")
+		for range 20 { // more than the window holds
+			s.exchange("asked "+ofTokens(10), "told "+ofTokens(10))
+		}
+		f := s.fit("now "+ofTokens(5), 10)
+		r := f.Request()
+		if r.Messages[0] != (stream.PromptMessage{Role: "system", Content: "Pirate"}) {
+			t.Errorf("%s: the prompt begins with %+v", policy, r.Messages[0])
+		}
+		if r.MaxTokens != 80 || *r.Temperature != 0.5 || len(r.Stop) != 1 {
+			t.Errorf("%s: the request is %+v", policy, r)
+		}
+		p, err := f.Preview()
+		if err != nil || len(p.Messages) != len(f.Messages)+1 {
+			t.Errorf("%s: the preview lists %d of %d messages: %v", policy, len(p.Messages), len(f.Messages)+1, err)
+		}
+		if sum := p.Context.Kept.Count + p.Context.Dropped.Count; sum != len(s.all)+1 {
+			t.Errorf("%s: the report counts %d of %d messages", policy, sum, len(s.all)+1)
+		}
+	}
+}
+
 // The report must count each message once. The prompt must fit into the window and have the size that the report
 // states.
 func TestFit_AnySession_ReportExactAndPromptFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSession(rapid.IntRange(64, 2000).Draw(t, "window"), rapid.SampledFrom([]conversation.RetentionPolicy{
 			conversation.FIFO, conversation.Priority, conversation.Semantic}).Draw(t, "policy"))
+		if room := s.Session.Window().Budget() - window.MinBudget - window.MessageOverhead; rapid.Bool().Draw(t, "has instructions") {
+			s.Session.InstructionTokens = rapid.IntRange(1, room).Draw(t, "instructions")
+			s.Session.Instructions = ofTokens(s.Session.InstructionTokens)
+		}
 		for range rapid.IntRange(0, 12).Draw(t, "exchanges") {
 			s.exchange(ofTokens(rapid.IntRange(1, 60).Draw(t, "message")), ofTokens(rapid.IntRange(0, 60).Draw(t, "reply")))
 		}
@@ -287,7 +321,7 @@ func TestFit_AnySession_ReportExactAndPromptFits(t *testing.T) {
 		if n := r.Kept.Count + r.InSummary.Count + r.Dropped.Count + r.Skipped.Count; n != len(s.all)+1 {
 			t.Fatalf("%d of %d messages are in the report %+v", n, len(s.all)+1, r)
 		}
-		if limit := window.Budget(r.MaxTokens) + window.PromptOverhead; r.PromptTokens > limit {
+		if limit := f.Session.Window().Prompt(math.MaxInt); r.PromptTokens > limit {
 			t.Fatalf("the prompt has %d tokens of %d", r.PromptTokens, limit)
 		}
 		if !f.Fill(f.Sent(), slices.DeleteFunc(slices.Clone(s.all), func(m conversation.Message) bool {

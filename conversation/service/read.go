@@ -7,7 +7,6 @@ import (
 	"parley/conversation"
 	"parley/conversation/prompt"
 	"parley/conversation/usage"
-	"parley/conversation/window"
 	"parley/stream"
 )
 
@@ -108,7 +107,7 @@ func (s *Service) Preview(ctx context.Context, owner conversation.Owner, session
 		return conversation.Preview{}, err
 	}
 	config := c.Session.Context
-	current, ok := window.Check(config.MaxTokens, config.CompressionEnabled, c.Session.HistoryTokens, message.TokensInPrompt())
+	current, ok := c.Session.Window().Check(config.CompressionEnabled, c.Session.HistoryTokens, message.TokensInPrompt())
 	if !ok {
 		return conversation.Preview{}, &conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
 	}

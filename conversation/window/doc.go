@@ -3,15 +3,17 @@
 //
 // # The window
 //
-//	maxTokens  = reply room + prompt overhead + budget
-//	reply room = a quarter of maxTokens, at most 4,096 ([ReplyRoom]); the provider gets it as the reply's limit
-//	             a model that ignores this limit is stopped at a limit in bytes ([ReplyBytes])
-//	budget     = tokens for the messages of the prompt, including 4 each for the chat format ([Budget])
+//	maxTokens    = reply room + prompt overhead + instructions + budget
+//	reply room   = the configured limit of a reply; by default, a quarter of maxTokens, at most 4,096 ([Size.ReplyRoom])
+//	               the provider gets it as the reply's limit
+//	               a model that ignores this limit is stopped at a limit in bytes ([ReplyBytes])
+//	instructions = tokens of the session's instructions, which are in every prompt, including 4 for the chat format
+//	budget       = tokens for the messages of the prompt, including 4 each for the chat format ([Size.Budget])
 //
-// [Check] decides from stored counts whether the window can hold a new message. Without summaries (compressionEnabled
+// [Size.Check] decides from stored counts whether the window can hold a new message. Without summaries (compressionEnabled
 // is false), the whole history must fit together with the new message, so nothing is silently forgotten. With
 // summaries, only the new message must fit. A send that does not fit is refused with 413, and the session does not
-// change. If Check has passed, [Plan] cannot fail.
+// change. If Size.Check has passed, [Plan] cannot fail.
 //
 // # What is kept
 //
@@ -30,7 +32,7 @@
 //
 // With every policy, a summary covers the messages of the session from the first to [Summary.Last]. It is sent as a
 // system message, after the system messages at the beginning of the session. It takes at most a quarter of the budget and
-// 1,024 tokens ([SummaryLimit]). A message that is sent neither word for word nor in the summary is dropped.
+// 1,024 tokens ([Size.SummaryLimit]). A message that is sent neither word for word nor in the summary is dropped.
 //
 // A summary needs a call to the model. The call is made after a reply that left the window over 80 % full
 // ([PlanSummary]). So the next turn need not wait for the call. fifo then summarises the oldest messages until the
@@ -42,7 +44,7 @@
 //
 // # How a turn uses it
 //
-//	in := window.Input{MaxTokens: …, Compression: …, Policy: …, Summary: …, History: …, New: …}
+//	in := window.Input{Size: …, Compression: …, Policy: …, Summary: …, History: …, New: …}
 //	if in.Policy == window.Semantic {
 //		// exchanges[e] holds the Terms of exchange e, and vectors[e] its Vector; both were stored with the reply.
 //		scores := window.LexicalScores(window.TermsOf(content), exchanges)

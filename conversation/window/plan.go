@@ -36,14 +36,14 @@ type Message struct {
 
 // Summary replaces all messages of the session up to Last. The zero value means that the session has no summary.
 type Summary struct {
-	Tokens int    // with MessageOverhead; a summary above SummaryLimit is not sent
+	Tokens int    // with MessageOverhead; a summary above Size.SummaryLimit is not sent
 	Last   string // id of the last message that it covers; "" for no summary
 	Count  int    // number of messages that it covers, including messages that are never sent
 }
 
 // Input holds the data for a plan.
 type Input struct {
-	MaxTokens   int
+	Size
 	Compression bool
 	Policy      Policy
 	Summary     Summary
@@ -72,7 +72,7 @@ func (r *Range) add(id string) {
 
 // Result is the result of Plan.
 type Result struct {
-	// Overflow is 0 if the window can hold the new message ([Check]). Otherwise nothing is sent, and Overflow is the
+	// Overflow is 0 if the window can hold the new message ([Size.Check]). Otherwise nothing is sent, and Overflow is the
 	// size of the prompt plus the reply room, which exceeds MaxTokens.
 	Overflow int
 	// Send holds the indexes of the messages of History that are sent word for word, in order. New follows them.
@@ -87,7 +87,7 @@ type Result struct {
 	// Each message counts in exactly one of these four ranges. New counts in Kept. The Earlier messages count in
 	// Summarised, Dropped or Skipped.
 	Kept, Summarised, Dropped, Skipped Range
-	// PromptTokens is the size of the prompt, including PromptOverhead.
+	// PromptTokens is the size of the prompt, including the instructions and PromptOverhead.
 	PromptTokens int
 	// SummariseFirst holds the batches to summarise before the model is called. [PlanSummary] returns the batches to
 	// summarise after a reply.
@@ -97,7 +97,7 @@ type Result struct {
 	EarlierUnsummarised bool
 }
 
-// Plan chooses the messages to send. They never take more than [Budget]. Plan sorts at most once, so its time grows as
+// Plan chooses the messages to send. They never take more than [Size.Budget]. Plan sorts at most once, so its time grows as
 // n log n with n messages. The same input gives the same plan.
 //
 // If everything fits, everything is sent word for word and without a summary. If not, the budget goes first to the new
@@ -162,8 +162,8 @@ func newPlanner(in Input) *planner {
 
 func (p *planner) plan() {
 	p.Decisions = make([]Decision, len(p.History))
-	p.left = Budget(p.MaxTokens) - p.New.Tokens
-	current, ok := Check(p.MaxTokens, p.Compression, p.tokens, p.New.Tokens)
+	p.left = p.Budget() - p.New.Tokens
+	current, ok := p.Check(p.Compression, p.tokens, p.New.Tokens)
 	switch {
 	case !ok:
 		p.Overflow = current
@@ -172,7 +172,7 @@ func (p *planner) plan() {
 			p.keep(x, Fits)
 		}
 	default:
-		if p.Summary.Last != "" && p.Summary.Tokens <= min(p.left, SummaryLimit(p.MaxTokens)) {
+		if p.Summary.Last != "" && p.Summary.Tokens <= min(p.left, p.SummaryLimit()) {
 			p.SendSummary = true
 			p.left -= p.Summary.Tokens
 		}
@@ -276,7 +276,7 @@ func (s Summary) covers(m Message) bool { return s.Last != "" && m.ID <= s.Last 
 // tally counts the decisions and sets Send, SummaryAt and PromptTokens.
 func (p *planner) tally() {
 	p.tallyEarlier()
-	p.PromptTokens = PromptOverhead + p.New.Tokens
+	p.PromptTokens = p.overhead() + p.New.Tokens
 	leading := p.leading()
 	ranges := [...]*Range{Kept: &p.Kept, Summarised: &p.Summarised, Dropped: &p.Dropped, Skipped: &p.Skipped}
 	for i, m := range p.History {

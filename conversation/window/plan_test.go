@@ -15,7 +15,7 @@ import (
 // anyInput draws a conversation, a window and a new message.
 func anyInput(t *rapid.T) Input {
 	in := Input{
-		MaxTokens:   rapid.IntRange(64, 4000).Draw(t, "maxTokens"),
+		Size:        anySize(t),
 		Compression: rapid.IntRange(0, 5).Draw(t, "compression") > 0,
 		Policy:      rapid.SampledFrom([]Policy{FirstInFirstOut, Priority, Semantic, ""}).Draw(t, "policy"),
 	}
@@ -41,7 +41,7 @@ func anyInput(t *rapid.T) Input {
 			add(Message{Answers: true, Skip: kind == 1})
 		}
 	}
-	in.New = Message{ID: "new", Tokens: rapid.IntRange(1, Budget(in.MaxTokens)*11/10).Draw(t, "new")}
+	in.New = Message{ID: "new", Tokens: rapid.IntRange(1, in.Budget()*11/10).Draw(t, "new")}
 	if in.Compression && rapid.Bool().Draw(t, "summary") {
 		in.Summary = anySummary(t, in)
 	}
@@ -50,7 +50,7 @@ func anyInput(t *rapid.T) Input {
 
 // anySummary draws a summary that ends with an exchange.
 func anySummary(t *rapid.T, in Input) Summary {
-	tokens := rapid.IntRange(1, max(1, SummaryLimit(in.MaxTokens)*11/10)).Draw(t, "summary's tokens")
+	tokens := rapid.IntRange(1, max(1, in.SummaryLimit()*11/10)).Draw(t, "summary's tokens")
 	n := rapid.IntRange(0, len(in.History)).Draw(t, "summarised")
 	for n < len(in.History) && n > 0 && in.History[n].Answers {
 		n++
@@ -73,7 +73,7 @@ func TestPlan_AnyInput_WholeExchangesWithinBudget(t *testing.T) {
 		}
 		checkEachMessageDecidedOnce(t, in, p)
 		checkExchangesWholeAndInOrder(t, in, p)
-		if current, ok := Check(in.MaxTokens, in.Compression, newPlanner(in).tokens, in.New.Tokens); !ok {
+		if current, ok := in.Check(in.Compression, newPlanner(in).tokens, in.New.Tokens); !ok {
 			if p.Overflow != current || p.Send != nil || p.Kept.Count != 0 {
 				t.Fatalf("the window cannot hold the message, but the plan is %+v", p)
 			}
@@ -146,17 +146,17 @@ func checkExchangesWholeAndInOrder(t *rapid.T, in Input, p Result) {
 }
 
 func checkWithinBudget(t *rapid.T, in Input, p Result) {
-	tokens := PromptOverhead + in.New.Tokens
+	tokens := PromptOverhead + in.Instructions + in.New.Tokens
 	for _, i := range p.Send {
 		tokens += in.History[i].Tokens
 	}
 	if p.SendSummary {
 		tokens += in.Summary.Tokens
-		if in.Summary.Last == "" || in.Summary.Tokens > SummaryLimit(in.MaxTokens) {
+		if in.Summary.Last == "" || in.Summary.Tokens > in.SummaryLimit() {
 			t.Fatal("a summary is sent that does not exist or is too large")
 		}
 	}
-	if tokens != p.PromptTokens || tokens+ReplyRoom(in.MaxTokens) > in.MaxTokens {
+	if tokens != p.PromptTokens || tokens+in.ReplyRoom() > in.MaxTokens {
 		t.Fatalf("%d tokens are sent, the plan says %d, in a window of %d", tokens, p.PromptTokens, in.MaxTokens)
 	}
 }
@@ -169,7 +169,7 @@ func checkBestChosen(t *rapid.T, in Input, p Result) {
 	for _, x := range exchanges {
 		total += x.tokens
 	}
-	left := Budget(in.MaxTokens) - in.New.Tokens
+	left := in.Budget() - in.New.Tokens
 	if fits := total <= left && in.EarlierTokens == 0; fits {
 		if p.Summarised.Count+p.Dropped.Count > 0 || p.SendSummary {
 			t.Fatal("everything fits, but not everything is sent")
@@ -270,7 +270,7 @@ func TestPlan_EachPolicy_KeepsPreferredMessages(t *testing.T) {
 		{Priority, []int{0, 1, 2, 3, 8, 9}, []Reason{SystemMessage, Prioritised, NoRoom, NoRoom, Newest}},
 		{Semantic, []int{2, 3, 4, 5, 8, 9}, []Reason{NoRoom, Similar, Similar, NoRoom, NewestExchange}},
 	} {
-		in := Input{MaxTokens: 464, Compression: true, Policy: test.policy, History: history(mark), New: Message{ID: "new", Tokens: 40}}
+		in := Input{Size: Size{MaxTokens: 464}, Compression: true, Policy: test.policy, History: history(mark), New: Message{ID: "new", Tokens: 40}}
 		p := Plan(in)
 		if !slices.Equal(p.Send, test.send) || p.Dropped.Count != 4 || p.Kept.Count != 7 {
 			t.Errorf("policy %q sends %v; the plan is %+v", test.policy, p.Send, p)
@@ -284,7 +284,7 @@ func TestPlan_EachPolicy_KeepsPreferredMessages(t *testing.T) {
 }
 
 func TestPlan_Summary_SentAfterLeadingSystemMessages(t *testing.T) {
-	in := Input{MaxTokens: 464, Compression: true, Policy: Priority, New: Message{ID: "new", Tokens: 40}}
+	in := Input{Size: Size{MaxTokens: 464}, Compression: true, Policy: Priority, New: Message{ID: "new", Tokens: 40}}
 	for i := range 10 { // messages 0 and 2, at the beginning, and 8, near the end, are system messages; message 0 has a reply
 		in.History = append(in.History, Message{ID: fmt.Sprint(i), Tokens: 40, System: i == 0 || i == 2 || i == 8, Answers: i == 1})
 	}
@@ -296,7 +296,7 @@ func TestPlan_Summary_SentAfterLeadingSystemMessages(t *testing.T) {
 	if p.PromptTokens != PromptOverhead+40+80+5*40 || p.Summarised != (Range{Count: 3, First: "3", Last: "5"}) {
 		t.Errorf("the plan is %+v", p)
 	}
-	in.Summary.Tokens = SummaryLimit(in.MaxTokens) + 1
+	in.Summary.Tokens = in.SummaryLimit() + 1
 	if p := Plan(in); p.SendSummary || p.Decisions[3] != (Decision{Dropped, NoRoomForSummary}) {
 		t.Errorf("a summary that is too large was sent: %+v", p)
 	}
@@ -304,7 +304,7 @@ func TestPlan_Summary_SentAfterLeadingSystemMessages(t *testing.T) {
 
 func TestPlan_MessagesBeforeHistory_Counted(t *testing.T) {
 	in := Input{
-		MaxTokens: 464, Compression: true, Earlier: 8, EarlierTokens: 400, New: Message{ID: "new", Tokens: 40},
+		Size: Size{MaxTokens: 464}, Compression: true, Earlier: 8, EarlierTokens: 400, New: Message{ID: "new", Tokens: 40},
 		History: []Message{{ID: "8", Tokens: 50}, {ID: "9", Tokens: 50, Answers: true}}, Summary: Summary{Tokens: 60, Last: "5", Count: 6},
 	}
 	p := Plan(in)
@@ -324,7 +324,7 @@ func TestPlan_ManyMessages_NLogNComparisons(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	for _, policy := range []Policy{FirstInFirstOut, Priority, Semantic} {
 		for n := 1250; n <= 10_000; n *= 2 {
-			in := Input{MaxTokens: 200_000, Compression: true, Policy: policy, New: Message{ID: "~", Tokens: 20}}
+			in := Input{Size: Size{MaxTokens: 200_000}, Compression: true, Policy: policy, New: Message{ID: "~", Tokens: 20}}
 			for i := range n {
 				in.History = append(in.History, Message{
 					ID: fmt.Sprintf("%05d", i), Tokens: 200 + random.IntN(800), Answers: i%2 == 1,
@@ -348,12 +348,12 @@ func TestPlan_ManyMessages_NLogNComparisons(t *testing.T) {
 
 func TestPlan_FitsExactly_SendsAll(t *testing.T) {
 	in := Input{
-		MaxTokens: 464, Compression: true, New: Message{ID: "new", Tokens: 45}, Summary: Summary{Tokens: 60, Last: "1", Count: 2},
+		Size: Size{MaxTokens: 464}, Compression: true, New: Message{ID: "new", Tokens: 45}, Summary: Summary{Tokens: 60, Last: "1", Count: 2},
 		History: []Message{
 			{ID: "0", Tokens: 50}, {ID: "1", Tokens: 50, Answers: true}, {ID: "2", Tokens: 100}, {ID: "3", Tokens: 100, Answers: true},
 		},
 	}
-	if p := Plan(in); p.PromptTokens+ReplyRoom(464) != 464 || len(p.Send) != 4 || p.SendSummary || p.Decisions[0] != (Decision{Kept, Fits}) {
+	if p := Plan(in); p.PromptTokens+in.ReplyRoom() != 464 || len(p.Send) != 4 || p.SendSummary || p.Decisions[0] != (Decision{Kept, Fits}) {
 		t.Errorf("everything fits exactly, but not everything is sent: %+v", p)
 	}
 	in.New.Tokens++

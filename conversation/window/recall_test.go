@@ -220,11 +220,11 @@ func recall(policies []column, exchanges []recordedExchange, fraction int, size 
 		talk := shuffled(exchanges, seed)
 		in, terms, vectors := inputOf(talk)
 		tokens := newPlanner(in).tokens / fraction
-		for in.MaxTokens = tokens; size.budget && Budget(in.MaxTokens) < tokens; {
+		for in.MaxTokens = tokens; size.budget && in.Budget() < tokens; {
 			in.MaxTokens++
 		}
 		if size.summary {
-			in.Summary = Summary{Tokens: SummaryLimit(in.MaxTokens), Last: "0"} // the summary covers no message of the history
+			in.Summary = Summary{Tokens: in.SummaryLimit(), Last: "0"} // the summary covers no message of the history
 		}
 		for i, x := range talk {
 			if x.question == "" {

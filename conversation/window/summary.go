@@ -17,8 +17,8 @@ const (
 // SummaryLimit returns the maximum number of tokens of a summary, with MessageOverhead: a quarter of the budget, at
 // most 1,024. It is 0 for windows below 345 tokens: their summaries would have too little content, so messages are
 // dropped instead.
-func SummaryLimit(maxTokens int) int {
-	limit := min(Budget(maxTokens)/4, longestSummary)
+func (z Size) SummaryLimit() int {
+	limit := min(z.Budget()/4, longestSummary)
 	if limit < shortestSummary {
 		return 0
 	}
@@ -28,13 +28,13 @@ func SummaryLimit(maxTokens int) int {
 // SummaryInputLimit returns the maximum number of tokens of the messages that one call summarises, with their overhead:
 // at most 16,384. With the old summary, the instruction (SummaryPromptOverhead) and the new summary, they fit into the
 // session's window.
-func SummaryInputLimit(maxTokens int) int {
-	return min(maxTokens-2*SummaryLimit(maxTokens)-SummaryPromptOverhead-PromptOverhead, longestInput)
+func (z Size) SummaryInputLimit() int {
+	return min(z.MaxTokens-2*z.SummaryLimit()-SummaryPromptOverhead-PromptOverhead, longestInput)
 }
 
 // Batch is a range of messages that one call to the model adds to the summary: History[From:To]. The call leaves out
 // messages that are never sent. A batch consists of whole exchanges, but may begin with a reply if the summary ends
-// with the message before that reply. If Tokens exceeds [SummaryInputLimit], the batch is a single exchange, and its
+// with the message before that reply. If Tokens exceeds [Size.SummaryInputLimit], the batch is a single exchange, and its
 // text must be cut. After the call, Summary.Last is the id of History[To-1], and Summary.Count has grown by To-From.
 type Batch struct {
 	From, To int
@@ -56,7 +56,7 @@ func PlanSummary(in Input) []Batch {
 	in.New = Message{}
 	p := newPlanner(in)
 	p.tallyEarlier()
-	budget, pending := Budget(p.MaxTokens), p.pending()
+	budget, pending := p.Budget(), p.pending()
 	_, ranked := orders[p.Policy]
 	full, due := p.Summary.Tokens+pending, true
 	if ranked {
@@ -92,7 +92,7 @@ func (p *planner) summariseFirst() []Batch {
 // slack returns the maximum number of unsummarised tokens that a plan may drop without a summary first.
 func (p *planner) slack() int {
 	if _, ranked := orders[p.Policy]; ranked {
-		return Budget(p.MaxTokens) / 8
+		return p.Budget() / 8
 	}
 	return 0
 }
@@ -102,8 +102,8 @@ func (p *planner) unsummarised() int {
 	if _, ranked := orders[p.Policy]; ranked {
 		return 0
 	}
-	budget := Budget(p.MaxTokens)
-	return max(min(budget/2, budget-p.New.Tokens)-SummaryLimit(p.MaxTokens), 0)
+	budget := p.Budget()
+	return max(min(budget/2, budget-p.New.Tokens)-p.SummaryLimit(), 0)
 }
 
 // summarised returns the number of messages of History that the summary covers.
@@ -125,7 +125,7 @@ func (p *planner) pending() int {
 // batches returns batches of the exchanges that are in no summary, oldest first. It leaves out the newest exchanges, up
 // to the number of tokens that unsummarised returns.
 func (p *planner) batches() (batches []Batch) {
-	if !p.Compression || p.EarlierUnsummarised || SummaryLimit(p.MaxTokens) == 0 {
+	if !p.Compression || p.EarlierUnsummarised || p.SummaryLimit() == 0 {
 		return nil
 	}
 	start, pending, rest := p.summarised(), p.pending(), p.unsummarised()
@@ -144,7 +144,7 @@ func (p *planner) batches() (batches []Batch) {
 			}
 		}
 		pending -= tokens
-		if n := len(batches); n > 0 && batches[n-1].Tokens+tokens <= SummaryInputLimit(p.MaxTokens) {
+		if n := len(batches); n > 0 && batches[n-1].Tokens+tokens <= p.SummaryInputLimit() {
 			batches[n-1].To = x.to
 			batches[n-1].Tokens += tokens
 			continue

@@ -12,14 +12,14 @@ import (
 func summarise(t *rapid.T, in Input, batches []Batch) Input {
 	last := batches[len(batches)-1].To
 	in.Summary = Summary{
-		Tokens: rapid.IntRange(1, SummaryLimit(in.MaxTokens)).Draw(t, "new summary"), Last: in.History[last-1].ID, Count: in.Earlier + last,
+		Tokens: rapid.IntRange(1, in.SummaryLimit()).Draw(t, "new summary"), Last: in.History[last-1].ID, Count: in.Earlier + last,
 	}
 	return in
 }
 
 // checkBatches checks that batches adjoin, consist of whole exchanges and are not too large.
 func checkBatches(t *rapid.T, in Input, batches []Batch) {
-	if len(batches) > 0 && (!in.Compression || SummaryLimit(in.MaxTokens) == 0) {
+	if len(batches) > 0 && (!in.Compression || in.SummaryLimit() == 0) {
 		t.Fatal("batches are returned though summaries are disabled or the window is too small")
 	}
 	at := newPlanner(in).summarised()
@@ -39,8 +39,8 @@ func checkBatches(t *rapid.T, in Input, batches []Batch) {
 		if at = batch.To; at < len(in.History) && in.History[at].Answers {
 			t.Fatal("a batch ends within an exchange")
 		}
-		if tokens > SummaryInputLimit(in.MaxTokens) && exchanges > 1 {
-			t.Fatalf("a batch of %d exchanges takes %d tokens, at most %d", exchanges, tokens, SummaryInputLimit(in.MaxTokens))
+		if tokens > in.SummaryInputLimit() && exchanges > 1 {
+			t.Fatalf("a batch of %d exchanges takes %d tokens, at most %d", exchanges, tokens, in.SummaryInputLimit())
 		}
 	}
 }
@@ -49,7 +49,7 @@ func TestPlanSummary_SummaryStored_NextTurnNeedsNone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := anyInput(t)
 		in.Compression = true
-		in.Summary.Tokens = min(in.Summary.Tokens, SummaryLimit(in.MaxTokens))
+		in.Summary.Tokens = min(in.Summary.Tokens, in.SummaryLimit())
 		batches := PlanSummary(in)
 		checkBatches(t, in, batches)
 		if len(batches) > 0 {
@@ -58,7 +58,7 @@ func TestPlanSummary_SummaryStored_NextTurnNeedsNone(t *testing.T) {
 				t.Fatalf("after the batches were summarised, the batches %v are due", again)
 			}
 		}
-		in.New.Tokens = rapid.IntRange(1, Budget(in.MaxTokens)/5).Draw(t, "next")
+		in.New.Tokens = rapid.IntRange(1, in.Budget()/5).Draw(t, "next")
 		if p := Plan(in); p.SummariseFirst != nil {
 			t.Fatalf("a turn must summarise %v first, although %v were summarised after the last reply", p.SummariseFirst, batches)
 		}
@@ -87,13 +87,14 @@ func TestPlan_BatchesSummarised_NextPlanNeedsNone(t *testing.T) {
 func TestPlanSummary_WindowOver80PercentFull_LeavesHalf(t *testing.T) {
 	const maxTokens = 4004 // gives a budget of 3,000 tokens
 	conversation := func(tokens int) (in Input) {
-		in = Input{MaxTokens: maxTokens, Compression: true, Policy: FirstInFirstOut}
+		in = Input{Size: Size{MaxTokens: maxTokens}, Compression: true, Policy: FirstInFirstOut}
 		for i := range tokens / 50 {
 			in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i), Tokens: 50, Answers: i%2 == 1})
 		}
 		return in
 	}
-	if budget, limit := Budget(maxTokens), SummaryLimit(maxTokens); budget != 3000 || limit != 750 {
+	size := Size{MaxTokens: maxTokens}
+	if budget, limit := size.Budget(), size.SummaryLimit(); budget != 3000 || limit != 750 {
 		t.Fatalf("the budget is %d, and SummaryLimit is %d", budget, limit)
 	}
 	if batches := PlanSummary(conversation(2400)); batches != nil {
@@ -122,10 +123,11 @@ func TestPlanSummary_WindowOver80PercentFull_LeavesHalf(t *testing.T) {
 
 func TestSummaryLimit_QuarterOfBudgetOrZero(t *testing.T) {
 	for _, test := range []struct{ maxTokens, limit int }{{64, 0}, {344, 0}, {345, 64}, {4096, 767}, {16384, 1024}, {1_000_000, 1024}} {
-		if got := SummaryLimit(test.maxTokens); got != test.limit {
+		size := Size{MaxTokens: test.maxTokens}
+		if got := size.SummaryLimit(); got != test.limit {
 			t.Errorf("SummaryLimit is %d for a window of %d, want %d", got, test.maxTokens, test.limit)
 		}
-		if limit := SummaryInputLimit(test.maxTokens); test.limit > 0 && (limit < 64 || limit > longestInput) {
+		if limit := size.SummaryInputLimit(); test.limit > 0 && (limit < 64 || limit > longestInput) {
 			t.Errorf("for a window of %d tokens SummaryInputLimit is %d", test.maxTokens, limit)
 		}
 	}
@@ -133,7 +135,7 @@ func TestSummaryLimit_QuarterOfBudgetOrZero(t *testing.T) {
 
 // The new message alone takes more than half of the budget.
 func TestPlan_LargeNewMessage_HistorySummarisedFirst(t *testing.T) {
-	in := Input{MaxTokens: 4004, Compression: true, Policy: FirstInFirstOut, New: Message{ID: "new", Tokens: 2000}}
+	in := Input{Size: Size{MaxTokens: 4004}, Compression: true, Policy: FirstInFirstOut, New: Message{ID: "new", Tokens: 2000}}
 	for i := range 40 {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i), Tokens: 50, Answers: i%2 == 1})
 	}
@@ -151,7 +153,7 @@ func TestPlan_LargeNewMessage_HistorySummarisedFirst(t *testing.T) {
 // The priority and semantic policies may leave out any message. If each left-out message needed a summary first, every
 // turn would wait.
 func TestPlan_FewMessagesLeftOut_NoSummaryFirst(t *testing.T) {
-	in := Input{MaxTokens: 4004, Compression: true, Policy: Semantic, New: Message{ID: "new", Tokens: 50}}
+	in := Input{Size: Size{MaxTokens: 4004}, Compression: true, Policy: Semantic, New: Message{ID: "new", Tokens: 50}}
 	for i := range 100 {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i), Tokens: 50, Answers: i%2 == 1, Similarity: float64(100 - i)})
 	}
@@ -169,7 +171,7 @@ func TestPlan_FewMessagesLeftOut_NoSummaryFirst(t *testing.T) {
 }
 
 func TestPlanSummary_ExchangeHalfCovered_StartsAtReply(t *testing.T) {
-	in := Input{MaxTokens: 4004, Compression: true, Policy: Semantic, Summary: Summary{Tokens: 500, Last: "040", Count: 41}}
+	in := Input{Size: Size{MaxTokens: 4004}, Compression: true, Policy: Semantic, Summary: Summary{Tokens: 500, Last: "040", Count: 41}}
 	for i := range 60 {
 		in.History = append(in.History, Message{ID: fmt.Sprintf("%03d", i), Tokens: 50, Answers: i%2 == 1})
 	}
@@ -181,7 +183,7 @@ func TestPlanSummary_ExchangeHalfCovered_StartsAtReply(t *testing.T) {
 // A summary of messages before History is always sent, so its tokens count in the fill level.
 func TestPlanSummary_MessagesBeforeHistory_SummaryTokensCount(t *testing.T) {
 	in := Input{
-		MaxTokens: 4004, Compression: true, Policy: Priority, Earlier: 1, EarlierTokens: 100,
+		Size: Size{MaxTokens: 4004}, Compression: true, Policy: Priority, Earlier: 1, EarlierTokens: 100,
 		Summary: Summary{Tokens: 700, Last: "000", Count: 1},
 	}
 	for i := range 40 {

@@ -7,25 +7,46 @@ const (
 	PromptOverhead  = 3
 )
 
-// MaxReplyRoom is the maximum of [ReplyRoom], in tokens. Most models write no longer replies.
+// MaxReplyRoom is the maximum of the default reply room, in tokens. Most models write no longer replies.
 const MaxReplyRoom = 4096
 
-// ReplyRoom returns the number of tokens of a window that are kept for the reply: a quarter of the window, at most
-// MaxReplyRoom.
-func ReplyRoom(maxTokens int) int { return min(maxTokens/4, MaxReplyRoom) }
+// MinBudget is the smallest budget that a session may be configured with, in tokens: a question of ten words fits.
+const MinBudget = 16
+
+// Size is the size of a window, in tokens.
+type Size struct {
+	// MaxTokens is the whole window.
+	MaxTokens int
+	// Reply is the configured limit of a reply; 0 for the default, which is a quarter of the window, at most MaxReplyRoom.
+	Reply int
+	// Instructions is the size of the session's instructions, with MessageOverhead; 0 for none. They are in every prompt.
+	Instructions int
+}
+
+// ReplyRoom returns the number of tokens that are kept for the reply.
+func (z Size) ReplyRoom() int {
+	byDefault := min(z.MaxTokens/4, MaxReplyRoom)
+	if z.Reply == 0 {
+		return byDefault
+	}
+	return min(z.Reply, max(byDefault, z.MaxTokens-z.overhead()-MinBudget))
+}
+
+// overhead returns the number of tokens of a prompt that are not tokens of its messages.
+func (z Size) overhead() int { return PromptOverhead + z.Instructions }
 
 const (
 	// tokenBytes is the number of bytes that a text may have for each token of its limit. The longest tokens of
 	// OpenAI's vocabularies, runs of spaces, have 128 bytes. In any language, a token has 2 to 8 bytes on average. So
 	// with any vocabulary, only a model that ignores its limit of tokens exceeds this limit.
 	tokenBytes = 256
-	// DefaultReplyBytes is the default maximum of [ReplyBytes]: the text of a reply with the largest reply room.
+	// DefaultReplyBytes is the default maximum of [ReplyBytes]: the text of a reply with the largest default reply room.
 	DefaultReplyBytes = MaxReplyRoom * tokenBytes
 )
 
 // ReplyBytes returns the maximum size in bytes of a text that a model writes with a limit of tokens: 256 bytes for each
 // token, at most maxBytes. If maxBytes exceeds DefaultReplyBytes, a token may have more bytes in proportion, so that
-// the largest reply room still gives maxBytes. A maxBytes of 0 means DefaultReplyBytes.
+// the largest default reply room still gives maxBytes. A maxBytes of 0 means DefaultReplyBytes.
 func ReplyBytes(tokens, maxBytes int) int {
 	if maxBytes == 0 {
 		maxBytes = DefaultReplyBytes
@@ -33,23 +54,24 @@ func ReplyBytes(tokens, maxBytes int) int {
 	return min(maxBytes, tokens*max(tokenBytes, maxBytes/MaxReplyRoom))
 }
 
-// Budget returns the maximum number of tokens of a prompt's messages, with their overhead.
-func Budget(maxTokens int) int { return maxTokens - ReplyRoom(maxTokens) - PromptOverhead }
+// Budget returns the maximum number of tokens of a prompt's messages, with their overhead and without the instructions.
+func (z Size) Budget() int { return z.MaxTokens - z.ReplyRoom() - z.overhead() }
 
 // Check reports whether a window can hold a new message: with its history if compression is false, otherwise without.
 // tokens is the size of the new message and historyTokens the size of the history, with overhead. current is the size
-// of the prompt with the whole history, plus the reply room. If ok is false, current exceeds maxTokens.
-func Check(maxTokens int, compression bool, historyTokens, tokens int) (current int, ok bool) {
+// of the prompt with the whole history, plus the reply room. If ok is false, current exceeds MaxTokens.
+func (z Size) Check(compression bool, historyTokens, tokens int) (current int, ok bool) {
 	needed := tokens
 	if !compression {
 		needed += historyTokens // nothing may be left out
 	}
-	return historyTokens + tokens + PromptOverhead + ReplyRoom(maxTokens), needed <= Budget(maxTokens)
+	return historyTokens + tokens + z.overhead() + z.ReplyRoom(), needed <= z.Budget()
 }
 
-// Estimate returns the maximum number of tokens that a turn may use: the size of the prompt, limited by the budget,
-// plus the reply room. tokens is the size of the new message, with overhead. A turn reserves this number from the rate
-// limit of tokens per minute.
-func Estimate(maxTokens, historyTokens, tokens int) int {
-	return min(historyTokens+tokens, Budget(maxTokens)) + PromptOverhead + ReplyRoom(maxTokens)
-}
+// Prompt returns the maximum number of tokens of a prompt. tokens is the size of all messages, with overhead. So many
+// prompt tokens are charged if the process dies before the model reports its figures.
+func (z Size) Prompt(tokens int) int { return min(tokens, z.Budget()) + z.overhead() }
+
+// Estimate returns the maximum number of tokens that a turn may use: those of the prompt and those of the reply. tokens
+// is the size of all messages, with overhead. A turn reserves this number from the rate limit of tokens per minute.
+func (z Size) Estimate(tokens int) int { return z.Prompt(tokens) + z.ReplyRoom() }

@@ -6,37 +6,59 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestReplyRoom_PlusBudgetAndOverhead_IsMaxTokens(t *testing.T) {
-	for _, test := range []struct{ maxTokens, room int }{{64, 16}, {4096, 1024}, {16384, 4096}, {1_000_000, 4096}} {
-		if got := ReplyRoom(test.maxTokens); got != test.room {
-			t.Errorf("the reply room of a window of %d tokens is %d, want %d", test.maxTokens, got, test.room)
+func TestReplyRoom_AnySize_RestIsBudget(t *testing.T) {
+	for _, test := range []struct {
+		size Size
+		room int
+	}{
+		{Size{MaxTokens: 64}, 16}, {Size{MaxTokens: 4096}, 1024}, {Size{MaxTokens: 16384}, 4096}, {Size{MaxTokens: 1_000_000}, 4096},
+		{Size{MaxTokens: 4096, Instructions: 1000}, 1024},
+		{Size{MaxTokens: 4096, Reply: 1}, 1}, {Size{MaxTokens: 4096, Reply: 3000}, 3000}, {Size{MaxTokens: 100_000, Reply: 50_000}, 50_000},
+		{Size{MaxTokens: 1024, Reply: 50_000}, 1024 - PromptOverhead - MinBudget},                          // a smaller window than configured
+		{Size{MaxTokens: 1024, Reply: 50_000, Instructions: 500}, 1024 - PromptOverhead - 500 - MinBudget}, // with instructions
+		{Size{MaxTokens: 1024, Reply: 50_000, Instructions: 900}, 256},                                     // the default is left
+	} {
+		if got := test.size.ReplyRoom(); got != test.room {
+			t.Errorf("the reply room of %+v is %d, want %d", test.size, got, test.room)
 		}
-		if sum := ReplyRoom(test.maxTokens) + Budget(test.maxTokens) + PromptOverhead; sum != test.maxTokens {
-			t.Errorf("reply room, budget and overhead sum to %d of %d", sum, test.maxTokens)
+		if sum := test.room + test.size.Budget() + PromptOverhead + test.size.Instructions; sum != test.size.MaxTokens {
+			t.Errorf("reply room, budget, overhead and instructions of %+v sum to %d", test.size, sum)
 		}
 	}
 }
 
+// anySize draws a size with a budget of at least MinBudget.
+func anySize(t *rapid.T) Size {
+	z := Size{MaxTokens: rapid.IntRange(64, 4000).Draw(t, "maxTokens")}
+	if rapid.Bool().Draw(t, "has instructions") {
+		z.Instructions = rapid.IntRange(MessageOverhead+1, max(MessageOverhead+1, z.Budget()-MinBudget)).Draw(t, "instructions")
+	}
+	if rapid.Bool().Draw(t, "has a limit of the reply") {
+		z.Reply = rapid.IntRange(1, z.Budget()+z.ReplyRoom()-MinBudget).Draw(t, "limit of the reply")
+	}
+	return z
+}
+
 func TestCheck_AnySizes_OKOnlyIfPromptFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		maxTokens := rapid.IntRange(64, 10_000).Draw(t, "maxTokens")
+		size := anySize(t)
 		history := rapid.IntRange(0, 20_000).Draw(t, "history")
 		tokens := rapid.IntRange(1, 12_000).Draw(t, "tokens")
 		for _, compression := range []bool{false, true} {
-			current, ok := Check(maxTokens, compression, history, tokens)
+			current, ok := size.Check(compression, history, tokens)
 			needed := tokens
 			if !compression {
 				needed += history
 			}
-			if fits := needed+PromptOverhead+ReplyRoom(maxTokens) <= maxTokens; ok != fits {
+			if fits := needed+PromptOverhead+size.Instructions+size.ReplyRoom() <= size.MaxTokens; ok != fits {
 				t.Fatalf("compression %v: Check returned %v, but the prompt fits: %v", compression, ok, fits)
 			}
-			if !ok && current <= maxTokens {
-				t.Fatalf("Check refused a message with %d of %d tokens", current, maxTokens)
+			if !ok && current <= size.MaxTokens {
+				t.Fatalf("Check refused a message with %d of %d tokens", current, size.MaxTokens)
 			}
 		}
-		if e := Estimate(maxTokens, history, tokens); e > maxTokens || e <= ReplyRoom(maxTokens) {
-			t.Fatalf("the estimate is %d for a window of %d tokens", e, maxTokens)
+		if e := size.Estimate(history + tokens); e > size.MaxTokens || e <= size.ReplyRoom()+size.Instructions {
+			t.Fatalf("the estimate is %d for a window of %+v", e, size)
 		}
 	})
 }

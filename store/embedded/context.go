@@ -56,8 +56,7 @@ func (s *Store) chargeEmbedding(ctx context.Context, found *conversation.Context
 // context returns the data from which the prompt of a turn is planned: the session, the summary, the history and the index.
 // tokens is the size of the turn's message.
 func (r *reading) context(at ref, session *conversation.Session, tokens int) (c conversation.Context, err error) {
-	config := session.Context
-	budget := window.Budget(config.MaxTokens)
+	config, budget := session.Context, session.Window().Budget()
 	c.Session = *session
 	if c.Summary, err = r.summary(at); err != nil {
 		return c, err

@@ -24,33 +24,27 @@ func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, ses
 		if err := w.mayGrow(); err != nil {
 			return conversation.SessionCreated{}, err
 		}
-		if err := w.mayCreate(ctx, owner, len(session.Metadata)); err != nil {
+		created := session.Session()
+		if err := w.mayCreate(ctx, owner, created.StoredBytes()); err != nil {
 			return conversation.SessionCreated{}, err
 		}
-		made, err := w.createSession(owner, &session)
+		made, err := w.createSession(owner, created, session.Idempotency)
 		return conversation.SessionCreated{Session: made}, err
 	})
 }
 
-func (w *writing) createSession(owner conversation.Owner, session *conversation.NewSession) (conversation.Session, error) {
+func (w *writing) createSession(owner conversation.Owner, created conversation.Session, request *conversation.Idempotency) (conversation.Session, error) {
 	newest, _, _ := w.span(sessionsBucket, ownerKey(owner)).before("")
-	created := conversation.Session{
-		ID:           conversation.NewID(conversation.SessionPrefix, w.now, string(newest)),
-		UserID:       session.UserID,
-		CreatedAt:    w.now,
-		ExpiresAt:    w.now.Add(conversation.Lifetime),
-		LastActivity: w.now,
-		Metadata:     session.Metadata,
-		Context:      session.Context,
-	}
+	created.ID = conversation.NewID(conversation.SessionPrefix, w.now, string(newest))
+	created.CreatedAt, created.ExpiresAt, created.LastActivity = w.now, w.now.Add(conversation.Lifetime), w.now
 	at := ref{owner, created.ID}
 	if err := w.putSession(at, &created); err != nil {
 		return conversation.Session{}, err
 	}
-	if err := w.put(usersBucket, append(userKey(owner, session.UserID), created.ID...), nil); err != nil {
+	if err := w.put(usersBucket, append(userKey(owner, created.UserID), created.ID...), nil); err != nil {
 		return conversation.Session{}, err
 	}
-	if err := w.remember(at, session.Idempotency, conversation.Replayed{}); err != nil {
+	if err := w.remember(at, request, conversation.Replayed{}); err != nil {
 		return conversation.Session{}, err
 	}
 	if err := w.put(expiryBucket, expiryKey(created.ExpiresAt, at), nil); err != nil {
@@ -73,6 +67,43 @@ func (s *Store) Session(ctx context.Context, owner conversation.Owner, sessionID
 		return err
 	})
 	return session, err
+}
+
+// UpdateSession implements conversation.Store. It calls change in the committer's transaction.
+func (s *Store) UpdateSession(ctx context.Context, owner conversation.Owner, sessionID string, change func(*conversation.Session) error) (conversation.Session, error) {
+	return update(ctx, s, func(w *writing) (conversation.Session, error) {
+		at := ref{owner, sessionID}
+		before, err := w.session(at)
+		if err != nil {
+			return conversation.Session{}, err
+		}
+		after := before
+		if err := change(&after); err != nil {
+			return conversation.Session{}, err
+		}
+		if err := before.CheckPolicyChange(after.Context.RetentionPolicy); err != nil {
+			return conversation.Session{}, err
+		}
+		return after, w.replaceSettings(ctx, at, &before, &after)
+	})
+}
+
+// replaceSettings stores a session with other settings. It refuses them if they grow and do not fit the file or the quota.
+func (w *writing) replaceSettings(ctx context.Context, at ref, before, after *conversation.Session) error {
+	grown := after.StoredBytes() - before.StoredBytes()
+	if grown > 0 {
+		if err := w.mayGrow(); err != nil {
+			return err
+		}
+		if err := w.mayStore(ctx, at.owner, grown); err != nil {
+			return err
+		}
+	}
+	if err := w.addStored(at.owner, after.ExpiresAt, storedCount{bytes: int64(grown)}); err != nil {
+		return err
+	}
+	w.remove = true // the old texts must not stay in free pages
+	return w.putSession(at, after)
 }
 
 // Sessions implements conversation.Store. It does not read expired sessions that RemoveExpired has not removed yet, except if

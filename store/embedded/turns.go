@@ -99,10 +99,10 @@ func (w *writing) mayBegin(ctx context.Context, at ref, session *conversation.Se
 		return conversation.TurnStart{Queued: queued}, false, err
 	}
 	tokens := turn.Tokens + window.MessageOverhead
-	config := session.Context
-	if current, ok := window.Check(config.MaxTokens, config.CompressionEnabled, session.HistoryTokens, tokens); !ok {
+	size := session.Window()
+	if current, ok := size.Check(session.Context.CompressionEnabled, session.HistoryTokens, tokens); !ok {
 		w.refuse(at, turn.Waiter)
-		return other, false, &conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens}
+		return other, false, &conversation.OverflowError{CurrentTokens: current, MaxTokens: size.MaxTokens}
 	}
 	if err := w.mayStore(ctx, at.owner, len(turn.Content)+len(turn.Metadata)); err != nil {
 		w.refuse(at, turn.Waiter)
@@ -112,7 +112,7 @@ func (w *writing) mayBegin(ctx context.Context, at ref, session *conversation.Se
 		w.refuse(at, turn.Waiter)
 		return other, false, err
 	}
-	if err := w.reserve(r, session.UserID, window.Estimate(config.MaxTokens, session.HistoryTokens, tokens)); err != nil {
+	if err := w.reserve(r, session.UserID, size.Estimate(session.HistoryTokens+tokens)); err != nil {
 		w.refuse(at, turn.Waiter)
 		return other, false, err
 	}
@@ -183,7 +183,7 @@ func (w *writing) putTurn(at ref, begun *conversation.TurnStart, last conversati
 	if err := w.putSession(at, &begun.Session); err != nil {
 		return err
 	}
-	prompt := min(begun.Session.HistoryTokens, window.Budget(begun.Session.Context.MaxTokens)) + window.PromptOverhead
+	prompt := begun.Session.Window().Prompt(begun.Session.HistoryTokens)
 	if err := w.putLiveTurn(liveBucket, w.sessionKey(at), record.LiveTurn{ReplyID: begun.Reply.ID, Fence: begun.Key.Fence, Prompt: prompt}); err != nil {
 		return err
 	}

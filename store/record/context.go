@@ -1,7 +1,6 @@
 package record
 
 import (
-	"encoding/binary"
 	"math"
 
 	"parley/conversation"
@@ -12,7 +11,7 @@ import (
 func AppendIndexed(b []byte, x *conversation.Indexed) []byte {
 	b = appendText(append(b, Version), string(x.Role))
 	b = appendText(appendInts(b, x.Tokens), skipText(x))
-	return binary.LittleEndian.AppendUint64(b, math.Float64bits(x.Priority))
+	return appendFloat(b, x.Priority)
 }
 
 // unanswered is the text for Skip and Unanswered. Versions before the field Unanswered take any text for Skip.
@@ -36,11 +35,7 @@ func ReadIndexed[T string | []byte](record T, x *conversation.Indexed) error {
 	x.Role, x.Tokens = r.role(), r.int()
 	skip := r.raw()
 	x.Skip, x.Unanswered = len(skip) > 0, string(skip) == unanswered
-	bits := uint64(0)
-	for shift := 0; shift < 64; shift += 8 {
-		bits |= uint64(r.byte()) << shift
-	}
-	x.Priority = math.Float64frombits(bits)
+	x.Priority = math.Float64frombits(r.bits())
 	if r.bad || len(r.rest) == 0 {
 		return r.err()
 	}

@@ -1,6 +1,7 @@
 // Package record defines the format of stored records. Both stores keep messages, indexed messages and summaries in this format.
 // The embedded store also keeps sessions, live turns and requests in this format. The Redis store keeps sessions, live turns and
-// requests as hashes and texts instead, because its scripts change single fields.
+// requests as hashes and texts instead, because its scripts change single fields. Only the configuration of a session's model is a
+// record there too.
 //
 // # Layout
 //
@@ -8,7 +9,7 @@
 //
 //   - a text or bytes: the length as a varint, then the bytes;
 //   - a number: a zigzag varint;
-//   - a priority: a float64 in 8 bytes, little endian;
+//   - a priority, a temperature or another fraction: a float64 in 8 bytes, little endian;
 //   - a digest: its 32 bytes;
 //   - a flag byte, in messages and sessions: most of its bits mark the optional parts that follow.
 //

@@ -46,6 +46,10 @@ func fill(v reflect.Value, n *int) {
 			v.Set(reflect.ValueOf(window.TermsOf("words of a text, and of another text")))
 			return
 		}
+		if v.Type() == reflect.TypeFor[[]string]() {
+			v.Set(reflect.ValueOf([]string{"äß\x00", ""}))
+			return
+		}
 		v.Set(reflect.ValueOf(json.RawMessage(`{"n":1.50, "s":"<>"}`)).Convert(v.Type()))
 	default:
 		panic("fill does not know fields of the kind " + v.Type().String())
@@ -89,6 +93,10 @@ func summaries() codec[conversation.Summary] {
 
 func sessions() codec[conversation.Session] {
 	return codec[conversation.Session]{AppendSession, ReadSession[string], ReadSession[[]byte], []string{"ID"}}
+}
+
+func models() codec[conversation.ModelConfig] {
+	return codec[conversation.ModelConfig]{AppendModel, ReadModel[string], ReadModel[[]byte], nil}
 }
 
 func liveTurns() codec[LiveTurn] {
@@ -137,6 +145,9 @@ func TestRecords_EveryField_ReadBack(t *testing.T) {
 		fill(reflect.ValueOf(&session).Elem().Field(i), &n)
 		sessions().check(t, session)
 	}
+	models().check(t, filled[conversation.ModelConfig]())
+	models().check(t, conversation.ModelConfig{})
+	models().check(t, conversation.ModelConfig{Temperature: new(float64), TopP: new(float64), Seed: new(int64)})
 	liveTurns().check(t, filled[LiveTurn]())
 	liveTurns().check(t, LiveTurn{})
 	requests().check(t, filled[Request]())
@@ -185,6 +196,7 @@ func TestRead_CutShort_Malformed(t *testing.T) {
 	wantMalformed(t, messages(), 0)
 	wantMalformed(t, summaries(), len(appendInts(nil, filled[conversation.Summary]().Replaced))) // old figures have no Replaced
 	wantMalformed(t, sessions(), 0)
+	wantMalformed(t, models(), 0)
 	wantMalformed(t, liveTurns(), 0)
 	wantMalformed(t, requests(), 0)
 	short := AppendIndexed(nil, new(conversation.Indexed))
@@ -217,6 +229,7 @@ func TestRead_AnyBytes_NoPanic(t *testing.T) {
 			_ = ReadIndexed(record, new(conversation.Indexed))
 			_ = ReadSummary(record, new(conversation.Summary))
 			_ = ReadSession(record, new(conversation.Session))
+			_ = ReadModel(record, new(conversation.ModelConfig))
 			_ = ReadLiveTurn(record, new(LiveTurn))
 			_ = ReadRequest(record, new(Request))
 		}
@@ -248,6 +261,23 @@ func TestAppendMessage_LayoutUnchanged(t *testing.T) {
 	var later conversation.Message // from a later version, with a third figure
 	if err := ReadMessage(strings.TrimSuffix(want, "\x04\x02\x40")+"\x06\x02\x40\x0a", &later); err != nil || *later.Usage != *m.Usage || *later.Context != *m.Context {
 		t.Errorf("the record of a later version is %+v, %v", later, err)
+	}
+}
+
+// TestAppendSession_NoSettings_LayoutUnchanged compares a record byte by byte: a session without instructions and without a
+// configured model has the bytes that earlier versions wrote.
+func TestAppendSession_NoSettings_LayoutUnchanged(t *testing.T) {
+	s := conversation.Session{
+		UserID: "u", CreatedAt: 1, ExpiresAt: 2, LastActivity: 3, Metadata: []byte("{}"), Context: conversation.DefaultContextConfig,
+	}
+	want := "\x02\x04\x01\x01u\x06\x02{}\x80\x40\x04fifo"
+	if got := string(AppendSession(nil, &s)); got != want {
+		t.Errorf("the record is %q, want %q", got, want)
+	}
+	s.MessageCount, s.Fence, s.Head = 2, 1, "m"
+	want = "\x02\x04\x03" + want[3:] + "\x04\x00\x00\x00\x00\x02\x01m\x00\x00\x00"
+	if got := string(AppendSession(nil, &s)); got != want {
+		t.Errorf("the record after a turn is %q, want %q", got, want)
 	}
 }
 

@@ -8,8 +8,10 @@ import (
 
 // These are the flags of a session.
 const (
-	isCompressed = 1 << iota // CompressionEnabled
-	hasTurns                 // the fields that turns change follow; all are zero in a session that never had a turn
+	isCompressed    = 1 << iota // CompressionEnabled
+	hasTurns                    // the fields that turns change follow; all are zero in a session that never had a turn
+	hasInstructions             // the instructions follow, at the end of the earlier parts
+	hasModel                    // the configuration of the model follows
 )
 
 // AppendSession appends the record of s to b and returns the extended slice. The record lacks ID. CreatedAt and ExpiresAt come
@@ -23,6 +25,12 @@ func AppendSession(b []byte, s *conversation.Session) []byte {
 		s.Cleared != "" || s.LiveReply != "" || s.LiveMessage != "" {
 		flags |= hasTurns
 	}
+	if s.Instructions != "" || s.InstructionTokens != 0 {
+		flags |= hasInstructions
+	}
+	if !s.Model.IsZero() {
+		flags |= hasModel
+	}
 	b = binary.AppendVarint(b, int64(s.CreatedAt))
 	b = binary.AppendVarint(b, int64(s.ExpiresAt))
 	b = append(b, flags)
@@ -31,9 +39,20 @@ func AppendSession(b []byte, s *conversation.Session) []byte {
 	b = appendText(b, []byte(s.Metadata))
 	b = appendInts(b, s.Context.MaxTokens)
 	b = appendText(b, string(s.Context.RetentionPolicy))
-	if flags&hasTurns == 0 {
-		return b
+	if flags&hasTurns != 0 {
+		b = appendTurns(b, s)
 	}
+	if flags&hasInstructions != 0 {
+		b = appendInts(appendText(b, s.Instructions), s.InstructionTokens)
+	}
+	if flags&hasModel != 0 {
+		b = AppendModel(b, &s.Model)
+	}
+	return b
+}
+
+// appendTurns appends the fields that turns change.
+func appendTurns(b []byte, s *conversation.Session) []byte {
 	b = appendInts(b, s.MessageCount, s.TokenUsage.Total, s.TokenUsage.Prompt, s.TokenUsage.Completion, s.HistoryTokens)
 	b = binary.AppendVarint(b, s.Fence)
 	b = appendText(b, s.Head)
@@ -52,15 +71,25 @@ func ReadSession[T string | []byte](record T, s *conversation.Session) error {
 	s.Context = conversation.ContextConfig{
 		MaxTokens: r.int(), RetentionPolicy: r.policy(), CompressionEnabled: flags&isCompressed != 0,
 	}
-	if flags&hasTurns == 0 {
-		return r.err()
+	if flags&hasTurns != 0 {
+		r.turns(s)
 	}
+	if flags&hasInstructions != 0 {
+		s.Instructions, s.InstructionTokens = r.text(), r.int()
+	}
+	if flags&hasModel != 0 {
+		r.model(&s.Model)
+	}
+	return r.err()
+}
+
+// turns reads the fields that turns change.
+func (r *reader[T]) turns(s *conversation.Session) {
 	s.MessageCount = r.int()
 	s.TokenUsage = conversation.TokenUsage{Total: r.int(), Prompt: r.int(), Completion: r.int()}
 	s.HistoryTokens, s.Fence = r.int(), r.int64()
 	s.Head, s.Cleared = r.text(), r.text()
 	s.LiveReply, s.LiveMessage = known(r.raw(), "", s.Head), r.text()
-	return r.err()
 }
 
 // ReadLifetime decodes CreatedAt and ExpiresAt from the record of a session. It allocates nothing, because a usage report reads

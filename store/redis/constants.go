@@ -2,7 +2,6 @@ package redis
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -102,8 +101,8 @@ func constants() []constant {
 
 		{"MESSAGE_OVERHEAD", window.MessageOverhead},
 		{"PROMPT_OVERHEAD", window.PromptOverhead},
-		{"REPLY_SHARE", 4096 / window.ReplyRoom(4096)}, // the reply room is the window divided by REPLY_SHARE
-		{"MAX_REPLY_ROOM", window.ReplyRoom(math.MaxInt)},
+		{"REPLY_SHARE", 4096 / window.Size{MaxTokens: 4096}.ReplyRoom()}, // the default reply room is the window divided by REPLY_SHARE
+		{"MAX_REPLY_ROOM", window.MaxReplyRoom},
 		{"INDEX_LIMIT", conversation.IndexLimit},
 		{"HISTORY_BYTES", conversation.HistoryBytes},
 		{"PAGE_BYTES", conversation.PageBytes},

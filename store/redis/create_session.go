@@ -12,13 +12,14 @@ var createSessionScript = newScript("create_session", admits|durable)
 
 // CreateSession implements conversation.Store. The new id sorts after the ids of all the owner's sessions.
 func (s *Store) CreateSession(ctx context.Context, owner conversation.Owner, session conversation.NewSession) (conversation.SessionCreated, error) {
-	tag, config, limits := tagOfOwner(owner), session.Context, auth.LimitsOf(ctx)
+	tag, config, limits, wanted := tagOfOwner(owner), session.Context, auth.LimitsOf(ctx), session.Session()
 	key, digest := requestOf(session.Idempotency)
 	args := []any{
 		conversation.RandomText(randomLength), session.UserID, []byte(session.Metadata), config.MaxTokens, boolean(config.CompressionEnabled),
 		string(config.RetentionPolicy), conversation.Lifetime.Milliseconds(), key, digest,
 		limits.ActiveSessions, limits.StoredBytes,
 	}
+	args = append(args, settingsArgs(&wanted)...)
 	counted := conversation.UsageOfSession()
 	reply, err := s.run(ctx, createSessionScript, tag, []string{sessionsKey(tag)}, appendCounts(args, &counted)...)
 	if err != nil {

@@ -44,10 +44,17 @@ func TestLua_IDs_SameAsGo(t *testing.T) {
 
 func TestLua_ReplyRoomAndBudget_SameAsGo(t *testing.T) {
 	s := newStore(t)
+	var sizes []window.Size
 	for _, maxTokens := range []int{64, 65, 66, 67, 100, 777, 4096, 16383, 16384, 16385, 1_000_000} {
-		got := evaluate(t, s, "local w = tonumber(ARGV[1]) return {reply_room(w), budget(w)}", maxTokens)
-		want := []any{int64(window.ReplyRoom(maxTokens)), int64(window.Budget(maxTokens))}
-		same(t, fmt.Sprintf("reply room and budget of a window of %d", maxTokens), got, any(want))
+		sizes = append(sizes, window.Size{MaxTokens: maxTokens}, window.Size{MaxTokens: maxTokens, Instructions: 20},
+			window.Size{MaxTokens: maxTokens, Reply: 20}, window.Size{MaxTokens: maxTokens, Reply: maxTokens - 42, Instructions: 20})
+	}
+	for _, size := range sizes {
+		got := evaluate(t, s, "local n = tonumber "+
+			"local s = {window = n(ARGV[1]), reply = n(ARGV[2]) > 0 and n(ARGV[2]) or nil, fixed = n(ARGV[3])} "+
+			"return {reply_room(s), overhead(s), budget(s)}", size.MaxTokens, size.Reply, size.Instructions)
+		want := []any{int64(size.ReplyRoom()), int64(size.Prompt(0)), int64(size.Budget())}
+		same(t, fmt.Sprintf("reply room, overhead and budget of %+v", size), got, any(want))
 	}
 }
 

@@ -43,7 +43,10 @@ import (
 //	TAG:s:<sid>          hash    a session. Always: user, created, expires, last (activity), count (of messages), prompt,
 //	                             completion, total (tokens used), window, compress ('1' or ''), policy, htokens (of the history),
 //	                             fence. Optional: meta, bytes (in the quota storedBytes; missing in sessions of earlier versions),
-//	                             head (last message), cleared (the head that ClearMessages set). While a
+//	                             head (last message), cleared (the head that ClearMessages set), rev (number of UpdateSession). With
+//	                             instructions or a model's configuration: fixed (size of the instructions in a prompt), instr (the
+//	                             instructions), model (record of the configuration), reply (limit of a reply in tokens). Nodes of
+//	                             earlier versions neither read nor change these five fields. While a
 //	                             turn is live: live (the reply), asked (the message), previous (the head before the turn), node,
 //	                             waiter (of the BeginTurn that began the turn), stop. While sends wait: queue (MessagePack,
 //	                             lua/lib/queue.lua), granted (the waiter that may take the session), grantedAt. Expires with the

@@ -5,9 +5,11 @@ import (
 	"strconv"
 
 	"parley/conversation"
+	"parley/conversation/window"
+	"parley/store/record"
 )
 
-// sessionOrGone reads the result of session_view. It returns conversation.ErrSessionNotFound if the result is the word gone.
+// sessionOrGone reads the result of session_view or settings_view. It returns conversation.ErrSessionNotFound if the result is the word gone.
 func sessionOrGone(id string, reply any) (conversation.Session, error) {
 	if text(reply) == "gone" {
 		return conversation.Session{}, conversation.ErrSessionNotFound
@@ -15,7 +17,7 @@ func sessionOrGone(id string, reply any) (conversation.Session, error) {
 	return readSession(id, reply)
 }
 
-// readSession reads the result of session_view: a session's fields in a fixed order (lua/lib/session.lua).
+// readSession reads the result of session_view or settings_view: a session's fields in a fixed order (lua/lib/session.lua).
 func readSession(id string, view any) (conversation.Session, error) {
 	v := fields{list(view), 0, nil}
 	s := conversation.Session{ID: id}
@@ -32,7 +34,32 @@ func readSession(id string, view any) (conversation.Session, error) {
 	s.HistoryTokens = v.int()
 	s.Head, s.Cleared, s.LiveReply, s.LiveMessage = v.text(), v.text(), v.text(), v.text()
 	s.Fence = v.number()
+	if v.at < len(v.all) {
+		v.settings(&s)
+	}
 	return s, v.err
+}
+
+// settings reads the fields that settings_view adds to session_view.
+func (f *fields) settings(s *conversation.Session) {
+	if inPrompt := f.int(); inPrompt > 0 {
+		s.InstructionTokens = inPrompt - window.MessageOverhead
+	}
+	s.Instructions = f.text()
+	if model := f.text(); model != "" && record.ReadModel(model, &s.Model) != nil {
+		f.err = errRecord
+	}
+	f.number() // the number of changes
+}
+
+// settingsArgs returns the arguments for settings_save: the size of the instructions in a prompt, the instructions, the record of
+// the model's configuration, and the limit of a reply.
+func settingsArgs(s *conversation.Session) []any {
+	var model []byte
+	if !s.Model.IsZero() {
+		model = record.AppendModel(nil, &s.Model)
+	}
+	return []any{s.Window().Instructions, s.Instructions, model, s.Model.MaxOutputTokens}
 }
 
 // fields reads the texts and numbers of a list in order. A number may also be a text. If an element is missing or malformed,

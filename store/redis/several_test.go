@@ -43,6 +43,10 @@ func (n *alternating) Session(ctx context.Context, o conversation.Owner, id stri
 	return n.next().Session(ctx, o, id)
 }
 
+func (n *alternating) UpdateSession(ctx context.Context, o conversation.Owner, id string, change func(*conversation.Session) error) (conversation.Session, error) {
+	return n.next().UpdateSession(ctx, o, id, change)
+}
+
 func (n *alternating) Sessions(ctx context.Context, o conversation.Owner, query conversation.SessionQuery) (conversation.SessionPage, error) {
 	return n.next().Sessions(ctx, o, query)
 }

@@ -11,7 +11,6 @@ import (
 	"parley/auth"
 	"parley/auth/limit"
 	"parley/conversation"
-	"parley/conversation/window"
 )
 
 func admissionTests() []test {
@@ -311,7 +310,7 @@ func small() conversation.NewSession {
 
 // estimate returns the number of tokens that a question reserves in the session.
 func estimate(session conversation.Session) int {
-	return window.Estimate(session.Context.MaxTokens, session.HistoryTokens, inPrompt(10))
+	return session.Window().Estimate(session.HistoryTokens + inPrompt(10))
 }
 
 func beginReserves(t *testing.T, s *subject) {

@@ -66,7 +66,7 @@ func contextOfTurn(t *testing.T, s *subject) {
 			same(t, "the history", begun.History, c.History)
 			same(t, "the index", begun.Index, c.Index)
 			same(t, "the summary", begun.Summary, c.Summary)
-			same(t, "whether there is an index", len(c.Index) > 0, policy != conversation.FIFO && 23*i+14 > window.Budget(128))
+			same(t, "whether there is an index", len(c.Index) > 0, policy != conversation.FIFO && 23*i+14 > window.Size{MaxTokens: 128}.Budget())
 			s.end(t, begun.Key, answer("an answer"))
 			if i == 3 {
 				s.saveSummary(t, session.ID, "", conversation.Summary{Text: "so far", Tokens: 2, Last: begun.Reply.ID, Count: 8})
@@ -439,7 +439,7 @@ func summaryCharges(t *testing.T, s *subject) {
 	p := s.key(t)
 	session := s.create(t, small())
 	_, reply := s.exchange(t, session.ID, "hello") // not admitted, so the turn reserves no tokens
-	need := window.Estimate(session.Context.MaxTokens, 14+9, inPrompt(10))
+	need := session.Window().Estimate(14 + 9 + inPrompt(10))
 	figures := limit.TierLimits{RequestsPerMinute: 300, TokensPerMinute: need + 339}
 	s.saveSummary(t, session.ID, "", summaryTo(reply, 2))
 	ctx, _ := s.request(p, figures)

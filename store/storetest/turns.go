@@ -93,7 +93,7 @@ func turnHistory(t *testing.T, s *subject) {
 		var all []conversation.Message
 		for i := range 10 {
 			begun := s.begin(t, question(id, fmt.Sprint(i)))
-			want, left := len(all), window.Budget(200)
+			want, left := len(all), window.Size{MaxTokens: 200}.Budget()
 			for want > 0 && left >= 0 {
 				want--
 				if m := all[want]; m.Status != stream.Failed {
@@ -258,7 +258,7 @@ func (s *subject) overflows(t *testing.T, sessionID string, tokens int) {
 	if !errors.As(err, &overflow) {
 		t.Fatalf("a turn of %d tokens: error %v, want an overflow", tokens, err)
 	}
-	current, _ := window.Check(config.MaxTokens, config.CompressionEnabled, session.HistoryTokens, inPrompt(tokens))
+	current, _ := session.Window().Check(config.CompressionEnabled, session.HistoryTokens, inPrompt(tokens))
 	same(t, "the overflow", *overflow, conversation.OverflowError{CurrentTokens: current, MaxTokens: config.MaxTokens})
 	same(t, "the result of BeginTurn", begun, conversation.TurnStart{})
 	same(t, "the session", s.session(t, sessionID), session)
@@ -270,12 +270,12 @@ func exactWithout(t *testing.T, s *subject) {
 	session.Context = conversation.ContextConfig{MaxTokens: 100, RetentionPolicy: conversation.FIFO}
 	id := s.create(t, session).ID
 	s.exchange(t, id, "hello")
-	fits := window.Budget(100) - inPrompt(10) - inPrompt(5) - window.MessageOverhead
+	fits := window.Size{MaxTokens: 100}.Budget() - inPrompt(10) - inPrompt(5) - window.MessageOverhead
 	s.overflows(t, id, fits+1)
 	turn := question(id, "just so")
 	turn.Tokens = fits
 	begun := s.begin(t, turn)
-	same(t, "the history's tokens", begun.Session.HistoryTokens, window.Budget(100))
+	same(t, "the history's tokens", begun.Session.HistoryTokens, window.Size{MaxTokens: 100}.Budget())
 	s.end(t, begun.Key, conversation.Message{Status: stream.Cancelled})
 	s.overflows(t, id, 0)
 }
@@ -285,7 +285,7 @@ func exactWith(t *testing.T, s *subject) {
 	session.Context = conversation.ContextConfig{MaxTokens: 100, CompressionEnabled: true, RetentionPolicy: conversation.FIFO}
 	id := s.create(t, session).ID
 	s.exchange(t, id, "hello")
-	fits := window.Budget(100) - window.MessageOverhead
+	fits := window.Size{MaxTokens: 100}.Budget() - window.MessageOverhead
 	s.overflows(t, id, fits+1)
 	turn := question(id, "just so")
 	turn.Tokens = fits

@@ -100,7 +100,10 @@ func (m *Model) ask(doer *captureDoer) error {
 // contents. For a prompt of 100 messages, the library needs 1 ms and 200 allocations more.
 func (m *Model) body(request stream.Request) []byte {
 	const around = len(`{"role":,"content":},`)
-	size := 256 + len(m.name)
+	size := 512 + len(m.name)
+	for _, stop := range request.Stop {
+		size += stream.StringSize(stop) + len(",")
+	}
 	for _, p := range request.Messages {
 		size += around + stream.StringSize(p.Role) + stream.StringSize(p.Content)
 	}
@@ -121,8 +124,40 @@ func (m *Model) body(request stream.Request) []byte {
 	if request.MaxTokens > 0 && m.maxCompletion {
 		b = strconv.AppendInt(append(b, `,"max_completion_tokens":`...), int64(request.MaxTokens), 10)
 	}
+	b = appendParameters(b, &request)
 	return append(b, `,"stream":true,"stream_options":{"include_usage":true}}`...)
 }
+
+// appendParameters appends the parameters that the request has, with a comma before each.
+func appendParameters(b []byte, r *stream.Request) []byte {
+	if r.Temperature != nil {
+		b = appendFloat(append(b, `,"temperature":`...), *r.Temperature)
+	}
+	if r.TopP != nil {
+		b = appendFloat(append(b, `,"top_p":`...), *r.TopP)
+	}
+	for i, stop := range r.Stop {
+		if i == 0 {
+			b = append(b, `,"stop":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = stream.AppendString(b, stop)
+	}
+	if len(r.Stop) > 0 {
+		b = append(b, ']')
+	}
+	if r.Seed != nil {
+		b = strconv.AppendInt(append(b, `,"seed":`...), *r.Seed, 10)
+	}
+	if r.ReasoningEffort != "" {
+		b = stream.AppendString(append(b, `,"reasoning_effort":`...), r.ReasoningEffort)
+	}
+	return b
+}
+
+// appendFloat appends a finite number as JSON.
+func appendFloat(b []byte, f float64) []byte { return strconv.AppendFloat(b, f, 'g', -1, 64) }
 
 // open sends a request for a reply, and returns the uncompressed body of the response.
 func (m *Model) open(ctx context.Context, body []byte) (io.ReadCloser, error) {

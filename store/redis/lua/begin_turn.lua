@@ -39,9 +39,9 @@ if not may_take(s, waiter) then
   return {'queued', s.live or '', s.node or ''}
 end
 local needed = tokens + (s.compress == '1' and 0 or s.htokens)
-if needed > budget(s.window) then
+if needed > budget(s) then
   leave(s, waiter)
-  return {'overflow', s.htokens + tokens + PROMPT_OVERHEAD + reply_room(s.window), s.window}
+  return {'overflow', s.htokens + tokens + overhead(s) + reply_room(s), s.window}
 end
 local stored, bytes = stored_at(s.expires), tonumber(ARGV[11])
 if not stored_fits(stored, bytes, ARGV[12]) then
@@ -56,8 +56,8 @@ if ARGV[13] ~= '' then
     return {'quota', QUOTA_TOKENS_PER_MONTH, used}
   end
 end
-local prompt = math.min(s.htokens + tokens, budget(s.window)) + PROMPT_OVERHEAD
-local reserved, refused, of_user = reserve_tokens(prompt + reply_room(s.window), s.user)
+local prompt = math.min(s.htokens + tokens, budget(s)) + overhead(s)
+local reserved, refused, of_user = reserve_tokens(prompt + reply_room(s), s.user)
 if not reserved then
   leave(s, waiter)
   return {'tokens', refused}

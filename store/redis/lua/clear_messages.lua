@@ -15,7 +15,7 @@ local cleared = redis.call('ZCARD', messages_key(s.id))
 redis.call('UNLINK', messages_key(s.id), index_key(s.id), summary_key(s.id), vectors_key(s.id))
 s.head = new_id(MESSAGE_PREFIX, math.max(now, s.last), s.head, ARGV[4])
 s.cleared, s.count, s.htokens = s.head, 0, 0
-stored_add(stored_at(s.expires), s, math.min(0, #(s.meta or '') - (s.bytes or 0))) -- the session's metadata stay
+stored_add(stored_at(s.expires), s, math.min(0, settings_bytes(s) - (s.bytes or 0))) -- the session's settings stay
 session_save(s, 'head', 'cleared', 'count', 'htokens', 'bytes')
 grant_next(s)
 notify_followers(s.id)

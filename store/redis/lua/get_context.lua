@@ -2,7 +2,7 @@
 -- the message, so the script reserves the message's tokens in the limit of tokens a minute. It changes nothing else.
 -- KEYS[1] the session
 -- ARGV[1] the session's id · ARGV[2] tokens of the new message
--- Result: {session_view, the live reply (lib/messages.lua) or '', results of context_view} · 'gone' no such session
+-- Result: {prompt_view, the live reply (lib/messages.lua) or '', results of context_view} · 'gone' no such session
 --   {'tokens', …} as in begin_turn.lua: a limit of tokens a minute is exceeded
 local s = session_at(ARGV[1])
 if not s then return 'gone' end
@@ -14,4 +14,4 @@ if #vectors > 0 then
   local reserved, refused = reserve_tokens(tokens, s.user)
   if not reserved then return {'tokens', refused} end
 end
-return {session_view(s), s.live and live_member(s) or '', messages, indexed, vectors, last, summary}
+return {prompt_view(s), s.live and live_member(s) or '', messages, indexed, vectors, last, summary}

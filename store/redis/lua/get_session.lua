@@ -1,6 +1,6 @@
 -- Returns a session.
 -- KEYS[1] the session
 -- ARGV[1] the session's id
--- Result: session_view · 'gone' no such session
+-- Result: settings_view · 'gone' no such session
 local s = session_at(ARGV[1])
-return s and session_view(s) or 'gone'
+return s and settings_view(s) or 'gone'

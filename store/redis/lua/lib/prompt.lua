@@ -1,18 +1,23 @@
 -- This library reads the context of a turn: the newest messages that fit the window, the index, the vectors and the summary. Go
 -- plans the prompt from the context.
--- Defines: reply_room, budget, context_view, turn_view.
+-- Defines: reply_room, overhead, budget, prompt_view, context_view, turn_view.
 
--- reply_room returns the tokens of a window that are reserved for the reply. budget returns the tokens that are left for the
--- messages of a prompt. Both do the same as the functions in conversation/window.
-local function reply_room(window) return math.min(math.floor(window / REPLY_SHARE), MAX_REPLY_ROOM) end
-local function budget(window) return window - reply_room(window) - PROMPT_OVERHEAD end
+-- reply_room returns the tokens of a session's window that are reserved for the reply. overhead returns the tokens of a prompt that
+-- are not tokens of its messages. budget returns the tokens that are left for the messages. They do the same as the methods of
+-- window.Size in Go, because a stored limit of the reply always fits the window.
+local function reply_room(s) return s.reply or math.min(math.floor(s.window / REPLY_SHARE), MAX_REPLY_ROOM) end
+local function overhead(s) return PROMPT_OVERHEAD + (s.fixed or 0) end
+local function budget(s) return s.window - reply_room(s) - overhead(s) end
+
+-- Returns the view of a session from which Go builds a prompt.
+local function prompt_view(s) return s.fixed and settings_view(s) or session_view(s) end
 
 -- Returns messages of a session, newest first: all that fit the budget and HISTORY_BYTES, and one more. A prompt contains no
 -- metadata, so history removes the metadata of members with more than MEMBER_SENT_WHOLE bytes, and Go ignores other metadata.
 -- before limits the range for ZRANGE BYLEX: it is '+' for all messages, or '(' and the id of the first message that is too
 -- new.
 local function history(s, before)
-  local left, bytes, messages, chunk = budget(s.window), HISTORY_BYTES, {}, HISTORY_FIRST_READ
+  local left, bytes, messages, chunk = budget(s), HISTORY_BYTES, {}, HISTORY_FIRST_READ
   while true do
     local members = redis.call('ZRANGE', messages_key(s.id), before, '-', 'BYLEX', 'REV', 'LIMIT', 0, chunk)
     for i = 1, #members do
@@ -44,14 +49,14 @@ end
 -- the session needs no index.
 local function context_view(s, before, tokens)
   local indexed, summary = {}, redis.call('HMGET', summary_key(s.id), 'last', 'record')
-  if tokens > budget(s.window) and s.compress == '1' and s.policy ~= POLICY_FIFO then
+  if tokens > budget(s) and s.compress == '1' and s.policy ~= POLICY_FIFO then
     indexed = redis.call('ZRANGE', index_key(s.id), before, '-', 'BYLEX', 'REV', 'LIMIT', 0, INDEX_LIMIT)
   end
   return history(s, before), indexed, vectors_of(s, indexed), summary[1] or '', summary[2] or ''
 end
 
--- Returns the live turn of a session, as {'begun', session_view, head before the turn, milliseconds until the session and the
+-- Returns the live turn of a session, as {'begun', prompt_view, head before the turn, milliseconds until the session and the
 -- journal of the turn expire, results of context_view}.
 local function turn_view(s)
-  return {'begun', session_view(s), s.previous or '', s.expires - now, context_view(s, '(' .. s.asked, s.htokens)}
+  return {'begun', prompt_view(s), s.previous or '', s.expires - now, context_view(s, '(' .. s.asked, s.htokens)}
 end

@@ -1,15 +1,16 @@
 -- This library reads and writes sessions. A session is a Lua table with the fields of the session's hash (schema.go) and the
 -- field id. Numeric fields are numbers. A field that is not stored is nil.
--- Defines: session_at, session_save, session_view, prune.
+-- Defines: session_at, session_save, session_view, settings_save, settings_view, settings_bytes, prune.
 --
 -- These functions run in most scripts. So they name the fields one by one: a loop over a list of the fields takes twice as long.
 
 -- Returns a session, or nil if it does not exist or has expired.
 local function session_at(id)
   local user, created, expires, last, count, prompt, completion, total, meta, window, compress, policy, htokens, head, cleared, live,
-    asked, fence, previous, node, waiter, stop, queue, granted, grantedAt, bytes = unpack(redis.call('HMGET', session_key(id),
+    asked, fence, previous, node, waiter, stop, queue, granted, grantedAt, bytes, fixed, reply = unpack(redis.call('HMGET', session_key(id),
     'user', 'created', 'expires', 'last', 'count', 'prompt', 'completion', 'total', 'meta', 'window', 'compress', 'policy', 'htokens',
-    'head', 'cleared', 'live', 'asked', 'fence', 'previous', 'node', 'waiter', 'stop', 'queue', 'granted', 'grantedAt', 'bytes'))
+    'head', 'cleared', 'live', 'asked', 'fence', 'previous', 'node', 'waiter', 'stop', 'queue', 'granted', 'grantedAt', 'bytes', 'fixed',
+    'reply'))
   expires = tonumber(expires)
   if not user or expires <= now then return nil end
   return {
@@ -18,7 +19,7 @@ local function session_at(id)
     window = tonumber(window), compress = compress, policy = policy, htokens = tonumber(htokens), head = head or nil,
     cleared = cleared or nil, live = live or nil, asked = asked or nil, fence = tonumber(fence), previous = previous or nil,
     node = node or nil, waiter = waiter or nil, stop = stop or nil, queue = queue or nil, granted = granted or nil,
-    grantedAt = tonumber(grantedAt), bytes = tonumber(bytes),
+    grantedAt = tonumber(grantedAt), bytes = tonumber(bytes), fixed = tonumber(fixed), reply = tonumber(reply),
   }
 end
 
@@ -46,6 +47,30 @@ local function session_view(s)
     s.htokens, s.head or '', s.cleared or '', s.live or '', s.asked or '', s.fence,
   }
 end
+
+-- Stores the instructions, their size in a prompt, the record of the model's configuration, and the limit of a reply. It sets
+-- the fields of s that other functions use. '' and '0' remove a field.
+local function settings_save(s, fixed, instructions, model, reply)
+  local key, n = session_key(s.id), tonumber(reply)
+  s.fixed, s.reply = tonumber(fixed), n > 0 and n or nil
+  session_save(s, 'fixed', 'reply')
+  for field, text in pairs({instr = instructions, model = model}) do
+    if text ~= '' then redis.call('HSET', key, field, text) else redis.call('HDEL', key, field) end
+  end
+end
+
+-- Returns session_view with four more fields: the size of the instructions in a prompt, the instructions, the record of the
+-- model's configuration, and the number of changes of the settings. Only operations that need them call it, because the
+-- instructions may have 40 KB.
+local function settings_view(s)
+  local view, more = session_view(s), redis.call('HMGET', session_key(s.id), 'instr', 'model', 'rev')
+  local n = #view
+  view[n + 1], view[n + 2], view[n + 3], view[n + 4] = s.fixed or 0, more[1] or '', more[2] or '', more[3] or 0
+  return view
+end
+
+-- Returns the number of bytes that a session counts in the quota storedBytes, without its messages.
+local function settings_bytes(s) return #(s.meta or '') + redis.call('HSTRLEN', session_key(s.id), 'instr') end
 
 -- Removes up to PRUNED_AT_ONCE expired sessions from the indices of sessions.
 local function prune()

@@ -42,8 +42,8 @@ local function stored_add(b, s, n)
   if b.new then redis.call('PEXPIREAT', stored_key(), int(s.expires)) end
 end
 
--- Counts a new session. The hash TAG:b then expires with the owner's last session.
-local function stored_begin(b, s)
-  stored_add(b, s, #(s.meta or ''))
+-- Counts a new session with n bytes. The hash TAG:b then expires with the owner's last session.
+local function stored_begin(b, s, n)
+  stored_add(b, s, n)
   redis.call('PEXPIREAT', stored_key(), int(s.expires), 'GT')
 end

@@ -1,0 +1,71 @@
+package conversation
+
+import (
+	"fmt"
+
+	"parley/conversation/window"
+)
+
+// ModelConfig chooses the model of a session's replies and its parameters. A zero field is not sent, so the provider's default
+// applies.
+type ModelConfig struct {
+	// Model is the configured name of the model; "" for the default model.
+	Model       string   `json:"model,omitempty"`
+	Temperature *float64 `json:"temperature,omitempty"`
+	TopP        *float64 `json:"topP,omitempty"`
+	// MaxOutputTokens is the limit of a reply in tokens, and its room in the window. 0 means the default of window.Size.
+	MaxOutputTokens int      `json:"maxOutputTokens,omitempty"`
+	Stop            []string `json:"stop,omitempty"`
+	Seed            *int64   `json:"seed,omitempty"`
+	ReasoningEffort string   `json:"reasoningEffort,omitempty"`
+}
+
+// IsZero reports whether the configuration has no field.
+func (c ModelConfig) IsZero() bool {
+	return c.Model == "" && c.Temperature == nil && c.TopP == nil && c.MaxOutputTokens == 0 && len(c.Stop) == 0 && c.Seed == nil &&
+		c.ReasoningEffort == ""
+}
+
+// Window returns the size of the session's window.
+func (s *Session) Window() window.Size {
+	size := window.Size{MaxTokens: s.Context.MaxTokens, Reply: s.Model.MaxOutputTokens}
+	if s.Instructions != "" {
+		size.Instructions = s.InstructionTokens + window.MessageOverhead
+	}
+	return size
+}
+
+// StoredBytes returns the number of bytes that the session counts in the quota storedBytes, without its messages.
+func (s *Session) StoredBytes() int { return len(s.Metadata) + len(s.Instructions) }
+
+// SettingsError means that the settings of a session are invalid. Reason continues a sentence that begins with Field.
+type SettingsError struct{ Field, Reason string }
+
+func (e *SettingsError) Error() string { return e.Field + " " + e.Reason }
+
+// CheckWindow returns a *SettingsError if the session's window has less room for messages than window.MinBudget.
+func (s *Session) CheckWindow() error {
+	size := s.Window()
+	room := size.MaxTokens - window.PromptOverhead - window.MinBudget
+	switch plain := (window.Size{MaxTokens: size.MaxTokens, Instructions: size.Instructions}); {
+	case plain.Budget() < window.MinBudget:
+		most := room - plain.ReplyRoom() - window.MessageOverhead
+		return &SettingsError{"instructions", fmt.Sprintf("take %d tokens, which leaves no room for a reply and a message: at most %d fit "+
+			"into contextConfig.maxTokens, which is %d", s.InstructionTokens, max(most, 0), size.MaxTokens)}
+	case size.Reply > room-size.Instructions:
+		return &SettingsError{"modelConfig.maxOutputTokens", fmt.Sprintf("leaves no room for a message: at most %d fit beside the "+
+			"instructions into contextConfig.maxTokens, which is %d", room-size.Instructions, size.MaxTokens)}
+	}
+	return nil
+}
+
+// CheckPolicyChange returns a *SettingsError if the session has messages, and its index lacks what the policy next needs: fifo
+// keeps no index, and priority stores no terms. A store calls it in the operation that changes the policy.
+func (s *Session) CheckPolicyChange(next RetentionPolicy) error {
+	from := s.Context.RetentionPolicy
+	if s.MessageCount == 0 || next == from || next == FIFO || next == Priority && from == Semantic {
+		return nil
+	}
+	return &SettingsError{"contextConfig.retentionPolicy", fmt.Sprintf("cannot change from %s to %s while the session has messages: "+
+		"clear the history first, or create a session with this policy", from, next)}
+}
