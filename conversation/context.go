@@ -37,10 +37,10 @@ type Context struct {
 	// window (Session.Window) and into HistoryBytes, and one more. They lack the fields that no prompt needs: Metadata, Usage, Context and
 	// Error.
 	History []Message
-	// Index holds the newest IndexLimit messages, oldest first, without a streaming reply. It is empty unless the window
-	// must choose among them: the policy is priority or semantic, compression is enabled, and the history does not fit
-	// beside the new message. With the policy priority, a history with a live reply counts as one that does not fit,
-	// because the text of that reply may fill the window.
+	// Index holds the newest IndexLimit indexed messages, oldest first, without a streaming reply. With the policy fifo, only system
+	// messages are indexed, so that a prompt keeps them when they are older than History. Index is empty unless the window must
+	// choose: compression is enabled, and the history does not fit beside the new message. With the policy priority, a history
+	// with a live reply counts as one that does not fit, because the text of that reply may fill the window.
 	Index []Indexed
 }
 
@@ -51,12 +51,12 @@ type Context struct {
 // messages then count as messages before the history.
 const HistoryBytes = 8 << 20
 
-// IndexLimit is the maximum number of messages among which a priority or semantic window chooses: 1,000 exchanges. The
-// store reads the whole index when a turn begins, so its size must be bounded.
+// IndexLimit is the maximum number of messages among which a priority or semantic window chooses: 1,000 exchanges. A fifo window
+// keeps at most so many system messages. The store reads the whole index when a turn begins, so its size must be bounded.
 const IndexLimit = 2000
 
 // Indexed holds the data by which a window chooses a message, without the message's content. Sessions with the fifo
-// policy need no index.
+// policy index only system messages.
 type Indexed struct {
 	ID     string
 	Role   Role

@@ -10,7 +10,8 @@
 //	ending    the ending is offered to the store                    Turn.end     the store has decided
 //	over      viewers see the ending; waiting callers get the reply Turn.show    the background work is started
 //
-// A turn moves only down this list. A stop cancels Turn.ctx with a cause, which decides how the reply ends. Fitting
+// A turn moves only down this list, with one exception: if the provider refuses the prompt as too long, the turn goes back from writing
+// to fitting, at most twice, and plans for what the refusal says. A reply has no text then. A stop cancels Turn.ctx with a cause, which decides how the reply ends. Fitting
 // then ends at once. Writing ends when the request to the model is closed. The store decides once which ending counts:
 //
 //	decision  the store has                                         viewers get; callers get

@@ -68,8 +68,12 @@ func (r *reading) context(at ref, session *conversation.Session, tokens int) (c 
 	if session.LiveReply != "" && config.RetentionPolicy == conversation.Priority {
 		full = true // the live reply may fill the window
 	}
-	if full && config.CompressionEnabled && config.RetentionPolicy != conversation.FIFO {
-		c.Index, err = r.indexed(at, session.MessageCount)
+	if full && config.CompressionEnabled {
+		expected := min(session.MessageCount, conversation.IndexLimit)
+		if config.RetentionPolicy == conversation.FIFO {
+			expected = 1 // few sessions have several system messages
+		}
+		c.Index, err = r.indexed(at, expected)
 	}
 	return c, err
 }
@@ -103,9 +107,8 @@ func (r *reading) history(at ref, count, budget int) ([]conversation.Message, er
 	return newest, nil
 }
 
-// indexed returns the newest indexed messages, at most conversation.IndexLimit, oldest first. count is the number of messages of
-// the session.
-func (r *reading) indexed(at ref, count int) ([]conversation.Indexed, error) {
+// indexed returns the newest indexed messages, at most conversation.IndexLimit, oldest first. expected is their likely number.
+func (r *reading) indexed(at ref, expected int) ([]conversation.Indexed, error) {
 	var newest []conversation.Indexed
 	// The ids share memory, and so do the terms. With memory of their own, they would be 3,000 of a turn's 3,700 allocations.
 	var ids strings.Builder
@@ -113,7 +116,7 @@ func (r *reading) indexed(at ref, count int) ([]conversation.Indexed, error) {
 	index := r.span(indexBucket, r.sessionKey(at))
 	for id, value, ok := index.before(""); ok && len(newest) < conversation.IndexLimit; id, value, ok = index.prev() {
 		if newest == nil {
-			newest = make([]conversation.Indexed, 0, min(count, conversation.IndexLimit))
+			newest = make([]conversation.Indexed, 0, expected)
 		}
 		ids.Write(id)
 		if cap(terms)-len(terms) < len(value)/2 { // a term has at least two bytes
@@ -131,10 +134,10 @@ func (r *reading) indexed(at ref, count int) ([]conversation.Indexed, error) {
 	return newest, nil
 }
 
-// index adds a message to the index. Sessions with the policy fifo have no index.
+// index adds a message to the index. Sessions with the policy fifo index only system messages.
 func (w *writing) index(at ref, session *conversation.Session, m *conversation.Message) error {
 	policy := session.Context.RetentionPolicy
-	if policy == conversation.FIFO {
+	if policy == conversation.FIFO && m.Role != conversation.System {
 		return nil
 	}
 	x := conversation.Index(m, policy)

@@ -58,10 +58,10 @@ local function message_skip(s, id)
   return member_tokens(member)
 end
 
--- Adds a message to the index of its session, unless the session's policy is fifo, which needs no index. Only Go reads the record
--- (conversation.Indexed). The terms follow the record only if the policy is semantic, because other policies do not need them.
+-- Adds a message to the index of its session. If the session's policy is fifo, the index has only system messages. A record begins
+-- with its version, the length of the role, and the role; only Go reads the rest (conversation.Indexed). The terms follow the record only if the policy is semantic, because other policies do not need them.
 local function index_add(s, id, record, terms)
-  if s.policy == POLICY_FIFO then return end
+  if s.policy == POLICY_FIFO and string.sub(record, 3, 2 + #ROLE_SYSTEM) ~= ROLE_SYSTEM then return end
   redis.call('ZADD', index_key(s.id), 0, id .. '\0' .. record .. (s.policy == POLICY_SEMANTIC and terms or ''))
   redis.call('PEXPIREAT', index_key(s.id), int(s.expires))
 end

@@ -46,10 +46,10 @@ end
 -- Returns five parts of a conversation.Context: the messages, newest first; the indexed messages, newest first; the vectors of
 -- the indexed messages; the id of the last message in the summary; the summary's record. before is a limit as in history.
 -- tokens is the size of the history with the new message. The second and third part are empty if tokens fits the budget, or if
--- the session needs no index.
+-- compression is disabled.
 local function context_view(s, before, tokens)
   local indexed, summary = {}, redis.call('HMGET', summary_key(s.id), 'last', 'record')
-  if tokens > budget(s) and s.compress == '1' and s.policy ~= POLICY_FIFO then
+  if tokens > budget(s) and s.compress == '1' then
     indexed = redis.call('ZRANGE', index_key(s.id), before, '-', 'BYLEX', 'REV', 'LIMIT', 0, INDEX_LIMIT)
   end
   return history(s, before), indexed, vectors_of(s, indexed), summary[1] or '', summary[2] or ''
