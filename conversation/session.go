@@ -82,8 +82,8 @@ const (
 )
 
 // SessionStore keeps sessions and their histories. CreateSession, Session, UpdateSession, Context, BeginTurn and ResumeTurn return
-// sessions with all fields. Sessions from other methods may lack Instructions, InstructionTokens and Model, because a prompt's
-// instructions may be 40 KB, and nodes poll sessions every second.
+// sessions with all fields. Other methods return short sessions (Session.Short), because instructions may have 40 KB, and nodes
+// poll sessions every second.
 type SessionStore interface {
 	// CreateSession creates an empty session, or returns the session that an earlier request with the same Idempotency
 	// created. Otherwise, it returns an *auth.QuotaError if the owner would have more sessions than the quota

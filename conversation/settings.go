@@ -38,6 +38,12 @@ func (s *Session) Window() window.Size {
 // StoredBytes returns the number of bytes that the session counts in the quota storedBytes, without its messages.
 func (s *Session) StoredBytes() int { return len(s.Metadata) + len(s.Instructions) }
 
+// Short returns the session without Instructions, InstructionTokens and Model.
+func (s Session) Short() Session {
+	s.Instructions, s.InstructionTokens, s.Model = "", 0, ModelConfig{}
+	return s
+}
+
 // SettingsError means that the settings of a session are invalid. Reason continues a sentence that begins with Field.
 type SettingsError struct{ Field, Reason string }
 

@@ -182,7 +182,7 @@ func TestGetAndDeleteSession_EachCase_ExpectedStatus(t *testing.T) {
 	id := p.must("POST", "/v1/sessions", body)["sessionId"].(string)
 	t.Run("200_response_members", func(t *testing.T) {
 		s := p.must("GET", "/v1/sessions/"+id, nil)
-		if s["lastActivity"] != s["createdAt"] || s["metadata"].(map[string]any)["plan"] != "<b>&" || s["stream"].(map[string]any)["cursor"] == "" || len(s) != 9 {
+		if s["lastActivity"] != s["createdAt"] || s["metadata"].(map[string]any)["plan"] != "<b>&" || s["stream"].(map[string]any)["cursor"] == "" || len(s) != 11 {
 			t.Errorf("got %v", s)
 		}
 	})
@@ -191,7 +191,7 @@ func TestGetAndDeleteSession_EachCase_ExpectedStatus(t *testing.T) {
 	foreign := []string{"Authorization", "Bearer " + other}
 	elsewhere := refusals{}
 	for name, route := range map[string]string{
-		"get": "GET /v1/sessions/%s", "delete": "DELETE /v1/sessions/%s", "send": "POST /v1/sessions/%s/messages",
+		"get": "GET /v1/sessions/%s", "update": "PATCH /v1/sessions/%s", "delete": "DELETE /v1/sessions/%s", "send": "POST /v1/sessions/%s/messages",
 		"history": "GET /v1/sessions/%s/messages", "clear": "DELETE /v1/sessions/%s/messages",
 		"message": "GET /v1/sessions/%s/messages/" + reply, "cancel": "POST /v1/sessions/%s/messages/" + reply + "/cancel",
 		"stream": "GET /v1/sessions/%s/messages/" + reply + "/stream",
@@ -200,6 +200,9 @@ func TestGetAndDeleteSession_EachCase_ExpectedStatus(t *testing.T) {
 		r := refused{method, fmt.Sprintf(path, id), nil, foreign, 404, "session_not_found", ""}
 		if name == "send" {
 			r.body = `{"content":"x"}`
+		}
+		if name == "update" {
+			r.body = `{"instructions":"x"}`
 		}
 		elsewhere["404_foreign_account_"+name] = r
 		r.headers = nil
@@ -352,12 +355,12 @@ func TestUnknownRoute_404Or405(t *testing.T) {
 	}
 	bad.run(t, p, session)
 	for path, allow := range map[string]string{
-		"/v1/sessions": "GET, POST", "/v1/sessions/{id}": "DELETE, GET", "/v1/sessions/{id}/messages": "DELETE, GET, POST",
+		"/v1/sessions": "GET, POST", "/v1/sessions/{id}": "DELETE, GET, PATCH", "/v1/sessions/{id}/messages": "DELETE, GET, POST",
 		"/v1/sessions/{id}/messages/" + noMessage: "GET", "/v1/sessions/{id}/messages/" + noMessage + "/cancel": "POST",
 		"/v1/stream": "GET", "/v1/stream/tickets": "POST", "/healthz": "GET",
 	} {
 		t.Run("405_allow_"+path, func(t *testing.T) {
-			a := p.call("PATCH", strings.ReplaceAll(path, "{id}", session), `{}`)
+			a := p.call("PUT", strings.ReplaceAll(path, "{id}", session), `{}`)
 			checkError(t, a, 405, "method_not_allowed", "")
 			got := strings.Split(a.header.Get("Allow"), ", ")
 			slices.Sort(got)

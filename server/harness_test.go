@@ -27,6 +27,7 @@ import (
 	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/service"
+	"parley/models"
 	"parley/server"
 	"parley/store"
 	"parley/store/redis/redistest"
@@ -124,7 +125,7 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 		t.Fatal(err)
 	}
 	inner := service.Options{
-		Store: backend.Conversation, Nodes: backend.Nodes, Model: model, Count: count, Log: log,
+		Store: backend.Conversation, Nodes: backend.Nodes, Models: models.Of(models.New(model.Name(), model, 0)), Count: count, Log: log,
 		// So long that no test reaches these timeouts, even on a slow machine.
 		Timeouts: stream.Timeouts{FirstByte: testTimeout, Stall: testTimeout},
 	}

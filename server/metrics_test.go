@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"parley/conversation/service"
+	"parley/models"
 	"parley/server"
 	"parley/stream"
 )
@@ -25,7 +26,9 @@ func TestMetrics_Requests_CountedByRouteWithoutText(t *testing.T) {
 		}
 		return echo(ctx, request, write)
 	})
-	p := start(t, model, func(o *server.Options, c *service.Options) { o.Metrics, c.Model = metrics, metrics.Model(c.Model) })
+	p := start(t, model, func(o *server.Options, c *service.Options) {
+		o.Metrics, c.Models = metrics, models.Of(models.New(model.Name(), metrics.Model(model), 0))
+	})
 	session := p.session()
 	p.send(session, "something secret")
 	broken = true

@@ -21,6 +21,7 @@ import (
 	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/service"
+	"parley/models"
 	"parley/server"
 	"parley/store"
 	"parley/stream"
@@ -247,7 +248,7 @@ func (r *recount) addNode(backend *store.Backend) {
 	}
 	n := &recountNode{backend: backend, keys: auth.NewKeys(backend.Keys, auth.Options{})}
 	n.service = service.New(service.Options{
-		Store: timed{backend.Conversation, r}, Nodes: backend.Nodes, Model: r, Count: count, Log: log,
+		Store: timed{backend.Conversation, r}, Nodes: backend.Nodes, Models: models.Of(models.New(r.Name(), r, 0)), Count: count, Log: log,
 		Timeouts: stream.Timeouts{FirstByte: 1000 * time.Hour, Stall: 1000 * time.Hour},
 	})
 	if err := n.service.Start(context.Background()); err != nil {

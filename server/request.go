@@ -43,20 +43,27 @@ const (
 
 // decodeBody decodes the request's JSON body strictly into a struct. A missing body counts as an empty object.
 func decodeBody(c *gin.Context, into any) error {
-	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
+	body, err := readBody(c)
 	if err != nil {
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return api.ErrTooLarge
-		}
-		return api.Invalid("", "the body could not be read")
-	}
-	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{}) // the deadline was for the body only
-	if len(body) == 0 {
-		body = []byte("{}")
-	} else if err := checkJSON(c.Request.Header); err != nil {
 		return err
 	}
 	return api.Decode(body, into)
+}
+
+// readBody returns the request's JSON body; "{}" if it has none.
+func readBody(c *gin.Context) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
+	if err != nil {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return nil, api.ErrTooLarge
+		}
+		return nil, api.Invalid("", "the body could not be read")
+	}
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{}) // the deadline was for the body only
+	if len(body) == 0 {
+		return []byte("{}"), nil
+	}
+	return body, checkJSON(c.Request.Header)
 }
 
 // checkJSON checks that the headers declare an uncompressed JSON body in UTF-8.
@@ -82,8 +89,8 @@ func sessionID(c *gin.Context) (string, error) {
 	return id, nil
 }
 
-// countForNamed makes the request also count for the user whose session the path names, or whom the query of a list of sessions
-// names. It is called before the request is checked. Otherwise, one user could use up the account's limit with invalid requests.
+// countForNamed makes the request also count for a user: the user of the session in the path, or the user in the query of a list
+// of sessions. It runs before the request is checked. Otherwise, a user could use up the account's limit with invalid requests.
 func countForNamed(c *gin.Context) {
 	if id := c.Param("sessionId"); id != "" {
 		if conversation.ValidID(conversation.SessionPrefix, id) && principal(c).MayAccess(id) {

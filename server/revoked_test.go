@@ -60,8 +60,8 @@ func (p *parley) dialReading(t *testing.T, secret string) readingSocket {
 	return h
 }
 
-// wantEnded waits until the socket is closed. The close code must be 4401, and the close must come at most a second after the
-// time from.
+// wantEnded waits until the socket is closed. The close code must be 4401, and the close must come within a second after
+// from.
 func (h readingSocket) wantEnded(t *testing.T, what string, from time.Time) {
 	t.Helper()
 	c := <-h.ended

@@ -109,6 +109,7 @@ func (s *Server) route() {
 		{"POST", "/v1/sessions", auth.WriteSessions, nil, s.createSession},
 		{"GET", "/v1/sessions", auth.ReadSessions, []string{"limit", "cursor", "userId"}, s.page(s.listSessions)},
 		{"GET", "/v1/sessions/:sessionId", auth.ReadSessions, nil, s.getSession},
+		{"PATCH", "/v1/sessions/:sessionId", auth.WriteSessions, nil, s.updateSession},
 		{"DELETE", "/v1/sessions/:sessionId", auth.WriteSessions, nil, s.deleteSession},
 		{"POST", "/v1/sessions/:sessionId/messages", auth.WriteMessages, nil, s.sendMessage},
 		{"GET", "/v1/sessions/:sessionId/messages", auth.ReadMessages, []string{"limit", "cursor", "order"}, s.page(s.history)},

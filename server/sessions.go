@@ -2,7 +2,6 @@ package server
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"github.com/gin-gonic/gin"
 
@@ -14,9 +13,11 @@ import (
 // createSession is POST /v1/sessions.
 func (s *Server) createSession(c *gin.Context) (any, error) {
 	var body struct {
-		UserID        *string         `json:"userId"`
-		Metadata      json.RawMessage `json:"metadata"`
-		ContextConfig *contextConfig  `json:"contextConfig"`
+		UserID        *string                     `json:"userId"`
+		Metadata      json.RawMessage             `json:"metadata"`
+		Instructions  api.Optional[string]        `json:"instructions"`
+		ContextConfig api.Optional[contextConfig] `json:"contextConfig"`
+		ModelConfig   api.Optional[modelConfig]   `json:"modelConfig"`
 	}
 	if err := decodeBody(c, &body); err != nil {
 		return nil, err
@@ -31,11 +32,16 @@ func (s *Server) createSession(c *gin.Context) (any, error) {
 	if !api.ValidMetadata(body.Metadata) {
 		return nil, api.Invalid("metadata", api.WrongMetadata)
 	}
-	config, err := body.ContextConfig.check()
-	if err != nil {
+	session := conversation.Session{Metadata: body.Metadata, Context: conversation.DefaultContextConfig}
+	requested := settings{Instructions: body.Instructions, ContextConfig: body.ContextConfig, ModelConfig: body.ModelConfig}
+	if err := s.change(&requested)(&session); err != nil {
 		return nil, err
 	}
-	wanted := conversation.NewSession{UserID: *body.UserID, Metadata: body.Metadata, Context: config}
+	wanted := conversation.NewSession{
+		UserID: *body.UserID, Metadata: session.Metadata, Context: session.Context,
+		Instructions: session.Instructions, InstructionTokens: session.InstructionTokens, Model: session.Model,
+	}
+	var err error
 	if wanted.Idempotency, err = api.Idempotency(headerIdempotencyKey, headerKey(c), wanted); err != nil {
 		return nil, err
 	}
@@ -43,7 +49,7 @@ func (s *Server) createSession(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	session := made.Session
+	session = made.Session
 	if made.Replayed { // the same response as to the first request
 		c.Header(headerReplayed, "true")
 		session.MessageCount, session.TokenUsage = 0, conversation.TokenUsage{}
@@ -52,38 +58,6 @@ func (s *Server) createSession(c *gin.Context) (any, error) {
 		SessionID: session.ID, UserID: session.UserID, CreatedAt: session.CreatedAt, ExpiresAt: session.ExpiresAt,
 		MessageCount: session.MessageCount, TokenUsage: session.TokenUsage,
 	}, nil
-}
-
-// contextConfig is the configuration of a context window in a request. A nil member has its default value.
-type contextConfig struct {
-	MaxTokens          *int    `json:"maxTokens"`
-	CompressionEnabled *bool   `json:"compressionEnabled"`
-	RetentionPolicy    *string `json:"retentionPolicy"`
-}
-
-func (requested *contextConfig) check() (conversation.ContextConfig, error) {
-	config := conversation.DefaultContextConfig
-	if requested == nil {
-		return config, nil
-	}
-	if requested.MaxTokens != nil {
-		config.MaxTokens = *requested.MaxTokens
-		if config.MaxTokens < minWindow || config.MaxTokens > maxWindow {
-			return config, api.Invalid("contextConfig.maxTokens", fmt.Sprintf("must be a whole number from %d to %d", minWindow, maxWindow))
-		}
-	}
-	if requested.CompressionEnabled != nil {
-		config.CompressionEnabled = *requested.CompressionEnabled
-	}
-	if requested.RetentionPolicy != nil {
-		config.RetentionPolicy = conversation.RetentionPolicy(*requested.RetentionPolicy)
-		switch config.RetentionPolicy {
-		case conversation.FIFO, conversation.Priority, conversation.Semantic:
-		default:
-			return config, api.Invalid("contextConfig.retentionPolicy", "must be fifo, priority or semantic")
-		}
-	}
-	return config, nil
 }
 
 // created is a session in the response to POST /v1/sessions.
@@ -106,7 +80,15 @@ type session struct {
 	MessageCount int                     `json:"messageCount"`
 	TokenUsage   conversation.TokenUsage `json:"tokenUsage"`
 	Metadata     json.RawMessage         `json:"metadata"`
-	Stream       *resume                 `json:"stream,omitempty"`
+	Instructions string                  `json:"instructions,omitempty"`
+	*configs
+	Stream *resume `json:"stream,omitempty"`
+}
+
+// configs are the members of a session that a list leaves out, together with the instructions.
+type configs struct {
+	ContextConfig conversation.ContextConfig `json:"contextConfig"`
+	ModelConfig   conversation.ModelConfig   `json:"modelConfig"`
 }
 
 // resume holds the cursor after the last change that a response includes. A client that subscribes with this cursor misses
@@ -126,6 +108,13 @@ func sessionShape(s conversation.Session) session {
 	}
 }
 
+// wholeSession returns the session with its settings.
+func wholeSession(s conversation.Session) session {
+	shape := sessionShape(s)
+	shape.Instructions, shape.configs = s.Instructions, &configs{s.Context, s.Model}
+	return shape
+}
+
 // getSession is GET /v1/sessions/{sessionId}.
 func (s *Server) getSession(c *gin.Context) (any, error) {
 	id, err := sessionID(c)
@@ -136,9 +125,36 @@ func (s *Server) getSession(c *gin.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	shape := sessionShape(found)
+	shape := wholeSession(found)
 	shape.Stream = &resume{Cursor: wire.Cursor(id, position)}
 	return shape, nil
+}
+
+// updateSession is PATCH /v1/sessions/{sessionId}. A repeat has no further effect.
+func (s *Server) updateSession(c *gin.Context) (any, error) {
+	id, err := sessionID(c)
+	if err != nil {
+		return nil, err
+	}
+	body, err := readBody(c)
+	if err != nil {
+		return nil, err
+	}
+	var requested settings
+	if err := api.DecodePatch(body, &requested); err != nil {
+		return nil, err
+	}
+	if requested == (settings{}) {
+		return nil, api.Invalid("", "the body must have at least one of metadata, instructions, contextConfig and modelConfig")
+	}
+	if err := s.check(&requested); err != nil {
+		return nil, err
+	}
+	updated, err := s.Conversation.Store.UpdateSession(c.Request.Context(), api.Owner(principal(c)), id, s.change(&requested))
+	if err != nil {
+		return nil, err
+	}
+	return wholeSession(updated), nil
 }
 
 // deleteSession is DELETE /v1/sessions/{sessionId}.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -40,7 +41,7 @@ func TestStores_RandomOperations_SameResults(t *testing.T) {
 		owner := conversation.Owner{Account: "account " + conversation.RandomText(12), Mode: conversation.Test}
 		p := &pair{t: t, r: r, owner: owner, stores: [2]*side{newSide(file), newSide(server)}}
 		r.Repeat(map[string]func(*rapid.T){
-			"create": p.create, "session": p.session, "list": p.list, "delete": p.delete, "messages": p.messages, "message": p.message,
+			"create": p.create, "session": p.session, "list": p.list, "delete": p.delete, "update": p.update, "messages": p.messages, "message": p.message,
 			"clear": p.clear, "begin": p.begin, "begin, for twice the share": p.begin, "retry": p.retry, "leave": p.leave, "end": p.end, "end live": p.endLive,
 			"journal": p.journal, "usage": p.usage, "vectors": p.vectors, "context": p.context, "": func(*rapid.T) {},
 		})
@@ -136,11 +137,47 @@ func (p *pair) create(r *rapid.T) {
 	if rapid.Bool().Draw(r, "metadata") {
 		session.Metadata = json.RawMessage(`{"a":[1,"<é>"]}`)
 	}
+	p.settings(r, &session)
 	before := len(p.stores[0].ids)
 	p.both(r, "CreateSession", func(s *side) (any, error) { return s.store.CreateSession(p.t.Context(), p.owner, session) })
 	if len(p.stores[0].ids) > before {
 		p.sessions = append(p.sessions, before)
 	}
+}
+
+// settings draws instructions and a configuration of the model.
+func (p *pair) settings(r *rapid.T, session *conversation.NewSession) {
+	session.InstructionTokens = rapid.SampledFrom([]int{0, 0, 1, 20}).Draw(r, "instructions")
+	session.Instructions = strings.Repeat("é", session.InstructionTokens)
+	temperature, seed := 0.0, int64(0)
+	session.Model = rapid.SampledFrom([]conversation.ModelConfig{
+		{}, {}, {Model: "fast", Temperature: &temperature, Stop: []string{"\x00"}}, {MaxOutputTokens: 10, Seed: &seed, ReasoningEffort: "low"},
+	}).Draw(r, "model")
+}
+
+// update changes the metadata, the instructions, the model and the policy.
+func (p *pair) update(r *rapid.T) {
+	var wanted conversation.NewSession
+	p.settings(r, &wanted)
+	if rapid.Bool().Draw(r, "metadata") {
+		wanted.Metadata = json.RawMessage(`{"b":[]}`)
+	}
+	maxTokens := rapid.SampledFrom([]int{64, 200, 4096}).Draw(r, "window")
+	policies := []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic}
+	policy := rapid.SampledFrom(policies).Draw(r, "policy")
+	refused := rapid.IntRange(0, 4).Draw(r, "refuse") == 0
+	id := p.aSession(r)
+	p.both(r, "UpdateSession", func(s *side) (any, error) {
+		return s.store.UpdateSession(p.t.Context(), p.owner, id(s), func(session *conversation.Session) error {
+			session.Metadata, session.Instructions, session.Model = wanted.Metadata, wanted.Instructions, wanted.Model
+			session.InstructionTokens = wanted.InstructionTokens
+			session.Context.MaxTokens, session.Context.RetentionPolicy = maxTokens, policy
+			if refused {
+				return &conversation.SettingsError{Field: "metadata", Reason: "is refused"}
+			}
+			return nil
+		})
+	})
 }
 
 func (p *pair) session(r *rapid.T) {

@@ -100,7 +100,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	metrics := server.NewMetrics()
 	set := models.Of(models.New(model.Name(), metrics.Model(model), 0))
 	service := service.New(service.Options{
-		Store: backend.Conversation, Nodes: backend.Nodes, Model: set.Default(), Embedder: metrics.Embedder(chosen.embedder),
+		Store: backend.Conversation, Nodes: backend.Nodes, Models: set, Embedder: metrics.Embedder(chosen.embedder),
 		Count: counter.Count, Log: log,
 		Timeouts:      stream.Timeouts{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)},
 		MaxReplyBytes: c.MaxReplyBytes, MaxInFlight: c.maxInFlight(),

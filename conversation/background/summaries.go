@@ -10,6 +10,7 @@ import (
 	"parley/conversation"
 	"parley/conversation/prompt"
 	"parley/conversation/window"
+	"parley/models"
 	"parley/stream"
 )
 
@@ -45,7 +46,7 @@ type Viewers interface {
 // SummaryOptions are the dependencies of [Summaries].
 type SummaryOptions struct {
 	Store    Store
-	Model    stream.Model
+	Models   *models.Set
 	Timeouts stream.Timeouts
 	MaxBytes int                   // the argument maxBytes of window.ReplyBytes
 	Count    func(text string) int // returns the number of tokens of a text

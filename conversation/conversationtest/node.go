@@ -16,6 +16,7 @@ import (
 	"parley/conversation"
 	"parley/conversation/service"
 	"parley/conversation/turn"
+	"parley/models"
 	"parley/store/embedded"
 	"parley/stream"
 )
@@ -66,7 +67,7 @@ func openStore(t testing.TB) *embedded.Store {
 func startOn(t testing.TB, store conversation.Store, nodes conversation.Nodes, model stream.Model, options ...Option) *Node {
 	t.Helper()
 	o := service.Options{
-		Store: store, Nodes: nodes, Model: model, Count: Count, Log: slog.New(slog.DiscardHandler),
+		Store: store, Nodes: nodes, Models: models.Of(models.New(model.Name(), model, 0)), Count: Count, Log: slog.New(slog.DiscardHandler),
 		Timeouts: stream.Timeouts{FirstByte: Silence, Stall: Silence},
 	}
 	for _, option := range options {

@@ -11,6 +11,7 @@ import (
 	"parley/conversation/background"
 	"parley/conversation/follow"
 	"parley/conversation/turn"
+	"parley/models"
 	"parley/stream"
 )
 
@@ -18,7 +19,7 @@ import (
 type Options struct {
 	Store    conversation.Store
 	Nodes    conversation.Nodes // the further operations of Store if several nodes can share it, otherwise nil
-	Model    stream.Model
+	Models   *models.Set
 	Embedder stream.Embedder       // nil for none; then semantic windows compare only words
 	Count    func(text string) int // returns the number of tokens of a text
 	Timeouts stream.Timeouts       // of the model
@@ -57,11 +58,11 @@ func New(o Options) *Service {
 		Gone:      func(sessionID string) { s.summaries.Cancel(sessionID) },
 	})
 	s.summaries = background.NewSummaries(background.SummaryOptions{
-		Store: o.Store, Model: o.Model, Timeouts: o.Timeouts, MaxBytes: o.MaxReplyBytes, Count: o.Count, Viewers: s.Follower, Log: o.Log,
+		Store: o.Store, Models: o.Models, Timeouts: o.Timeouts, MaxBytes: o.MaxReplyBytes, Count: o.Count, Viewers: s.Follower, Log: o.Log,
 	})
 	s.embeddings = background.NewEmbeddings(background.EmbeddingOptions{Store: o.Store, Embedder: o.Embedder, Log: o.Log})
 	s.Turns = turn.New(turn.Options{
-		Store: o.Store, Nodes: o.Nodes, Model: o.Model, Timeouts: o.Timeouts, MaxBytes: o.MaxReplyBytes, Count: o.Count, Hub: s.hub,
+		Store: o.Store, Nodes: o.Nodes, Models: o.Models, Timeouts: o.Timeouts, MaxBytes: o.MaxReplyBytes, Count: o.Count, Hub: s.hub,
 		Follower: s.Follower, Summaries: s.summaries, Embeddings: s.embeddings, Log: o.Log, MaxInFlight: o.MaxInFlight,
 	})
 	return s

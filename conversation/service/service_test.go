@@ -18,6 +18,7 @@ import (
 	"parley/conversation/conversationtest"
 	"parley/conversation/service"
 	"parley/conversation/usage"
+	"parley/models"
 	"parley/store/embedded"
 	"parley/stream"
 )
@@ -467,7 +468,7 @@ func TestStart_EndsOrphans(t *testing.T) {
 	}
 	after := open()
 	defer func() { _ = after.Close() }()
-	s := service.New(service.Options{Store: after, Model: conversationtest.Echo, Count: conversationtest.Count, Log: slog.New(slog.DiscardHandler)})
+	s := service.New(service.Options{Store: after, Models: models.Of(models.New("echo", conversationtest.Echo, 0)), Count: conversationtest.Count, Log: slog.New(slog.DiscardHandler)})
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"parley/conversation"
 	"parley/conversation/background"
 	"parley/conversation/follow"
+	"parley/models"
 	"parley/stream"
 )
 
@@ -28,7 +29,7 @@ type Store interface {
 type Options struct {
 	Store      Store
 	Nodes      conversation.Nodes // nil if no other node shares the store
-	Model      stream.Model
+	Models     *models.Set
 	Timeouts   stream.Timeouts
 	MaxBytes   int                   // the argument maxBytes of window.ReplyBytes
 	Count      func(text string) int // returns the number of tokens of a text

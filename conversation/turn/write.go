@@ -13,11 +13,13 @@ const maxRefits = 2
 
 // limit returns what is known about the model's context.
 func (t *Turn) limit() prompt.Limit {
-	model := t.turns.options.Model
+	model := t.model()
 	limit := prompt.LimitOf(model)
 	_, limit.Reasons = t.turns.reasoning.Load(model.Name())
 	return limit
 }
+
+func (t *Turn) model() stream.Model { return modelOf(t.turns.options.Models, &t.begun.Session) }
 
 // write calls the model and appends its text to the reply. If the provider refuses the prompt as too long, write plans a shorter prompt
 // and calls the model again.
@@ -44,13 +46,13 @@ func (t *Turn) write() (outcome stream.Outcome) {
 
 // ask calls the model once with the planned prompt.
 func (t *Turn) ask() stream.Outcome {
-	o := &t.turns.options
+	o, model := &t.turns.options, t.model()
 	request := t.fitted.Request()
 	request.MaxBytes = window.ReplyBytes(request.MaxTokens, o.MaxBytes)
-	outcome := stream.Pump(t.ctx, o.Model, request, t.reply, o.Timeouts)
-	prompt.Observe(o.Model, t.report.PromptTokens, outcome)
+	outcome := stream.Pump(t.ctx, model, request, t.reply, o.Timeouts)
+	prompt.Observe(model, t.report.PromptTokens, outcome)
 	if u := outcome.Result.Usage; outcome.Result.Reasoned || u != nil && u.Reasoning > 0 {
-		t.turns.reasoning.Store(o.Model.Name(), true)
+		t.turns.reasoning.Store(model.Name(), true)
 	}
 	return outcome
 }

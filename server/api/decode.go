@@ -41,21 +41,26 @@ const (
 //
 // For all other input, the result is that of encoding/json. On an error, into is unchanged. The time is linear in the length
 // of body.
-func Decode(body []byte, into any) error {
-	if e := decodeStrict(body, into); e != nil {
-		return Invalid(e.Field, e.Reason)
+func Decode(body []byte, into any) error { return invalid(decodeStrict(body, into, false)) }
+
+// DecodePatch does the same as [Decode] for a merge patch (RFC 7396): an [Optional] may also be null.
+func DecodePatch(body []byte, into any) error { return invalid(decodeStrict(body, into, true)) }
+
+func invalid(e *fieldError) error {
+	if e == nil {
+		return nil
 	}
-	return nil
+	return Invalid(e.Field, e.Reason)
 }
 
-func decodeStrict(body []byte, into any) *fieldError {
+func decodeStrict(body []byte, into any, patch bool) *fieldError {
 	switch {
 	case len(body) == 0:
 		return &fieldError{"", "the body is empty"}
 	case !json.Valid(body):
 		return notOneValue(body)
 	}
-	c := checker{text: string(body)}
+	c := checker{text: string(body), patch: patch}
 	c.space()
 	if c.text[c.at] != '{' {
 		return &fieldError{"", "the body must be a JSON object"}
@@ -96,8 +101,9 @@ func (e *fieldError) under(name string) *fieldError {
 // checker walks over a JSON text once and compares it with the Go type that will receive it. The text must be valid JSON. So
 // the checker does not check the syntax, and it cannot run past the end.
 type checker struct {
-	text string
-	at   int // the next byte
+	text  string
+	at    int  // the next byte
+	patch bool // an Optional may be null
 }
 
 // The kinds of JSON values. Each constant is the first byte of such a value: jsonNumber stands for any digit or sign, jsonBool
@@ -116,6 +122,13 @@ const (
 func (c *checker) value(t reflect.Type, depth int) *fieldError {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
+	}
+	if of, ok := optional(t); ok {
+		if c.patch && c.kind() == jsonNull {
+			c.word()
+			return nil
+		}
+		return c.value(of, depth)
 	}
 	start, kind, want := c.at, c.kind(), wanted(t)
 	switch {

@@ -115,7 +115,7 @@ func TestDecode_InvalidBody_Refused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			into := decoded{Limit: 7}
-			e := decodeStrict([]byte(test.body), &into)
+			e := decodeStrict([]byte(test.body), &into, false)
 			if e == nil || e.Field != test.field || e.Reason != test.reason {
 				t.Errorf("%.100q: got %+v, want %q %q", test.body, e, test.field, test.reason)
 			}
@@ -144,7 +144,7 @@ func TestDecode_ValidBody_Accepted(t *testing.T) {
 func checkAccepted(t *testing.T, body []byte, must bool) {
 	t.Helper()
 	var strict, plain, again decoded
-	if e := decodeStrict(body, &strict); e != nil {
+	if e := decodeStrict(body, &strict, false); e != nil {
 		if must {
 			t.Errorf("%q is refused: %+v", body, e)
 		}
@@ -166,7 +166,7 @@ func checkAccepted(t *testing.T, body []byte, must bool) {
 	if err != nil {
 		t.Fatalf("%q: %v", body, err)
 	}
-	if e := decodeStrict(encoded, &again); e != nil {
+	if e := decodeStrict(encoded, &again, false); e != nil {
 		t.Errorf("%q: its value, encoded as %q, is refused: %+v", body, encoded, e)
 	}
 	compact(&strict)
@@ -237,7 +237,7 @@ func checkCost(t *testing.T, name string, small []byte, times int, large []byte)
 	used := func(body []byte, times int) time.Duration {
 		start := processorTime(t)
 		for range times {
-			_ = decodeStrict(body, &decoded{})
+			_ = decodeStrict(body, &decoded{}, false)
 		}
 		return processorTime(t) - start
 	}
@@ -322,7 +322,7 @@ func FuzzStrictDecoding(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		checkAccepted(t, body, false)
-		if decodeStrict(body, &decoded{}) == nil && hasDuplicates(t, body) {
+		if decodeStrict(body, &decoded{}, false) == nil && hasDuplicates(t, body) {
 			t.Errorf("%q is accepted, although a name appears twice", body)
 		}
 	})
@@ -373,7 +373,7 @@ func BenchmarkStrictDecoding(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if e := decodeStrict([]byte(body), &decoded{}); e != nil {
+				if e := decodeStrict([]byte(body), &decoded{}, false); e != nil {
 					b.Fatal(e)
 				}
 			}

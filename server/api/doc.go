@@ -21,6 +21,8 @@
 // 4,096 members of an object) and checks the body in one pass. So its time is linear in the size of the body, which is at most
 // 1 MiB.
 //
+// [DecodePatch] decodes a merge patch, in which an [Optional] may be null. [MergePatch] applies a merge patch to free-form JSON.
+//
 // [CheckMessage] checks a message before it is sent, over REST and over a socket. Content has at most 10,000 characters
 // (Unicode code points), metadata at most 16 KiB as JSON. A request that fails a check changes nothing.
 package api

@@ -111,6 +111,9 @@ func Describe(err error) (e *Error, fault bool) {
 	if overflow, ok := errors.AsType[*conversation.OverflowError](err); ok {
 		return overflowed(overflow), false
 	}
+	if invalid, ok := errors.AsType[*conversation.SettingsError](err); ok {
+		return Invalid(invalid.Field, invalid.Reason), false
+	}
 	if refused, ok := errors.AsType[*auth.LimitError](err); ok {
 		return Limited(refused.Decision), false
 	}

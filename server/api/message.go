@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxContent is the maximum length of a message's content, in Unicode code points.
+	// maxContent is the maximum length of a message's content and of a session's instructions, in Unicode code points.
 	maxContent = 10_000
 	// maxMetadata is the maximum size of the metadata of a session or a message, in bytes as JSON. Metadata is stored with
 	// every message and returned with every page of history.
@@ -37,10 +37,8 @@ func CheckMessage(session string, r MessageRequest) (conversation.NewMessage, er
 	switch {
 	case r.Content == nil:
 		return m, Invalid("content", Required)
-	case strings.TrimSpace(*r.Content) == "":
-		return m, Invalid("content", "must not be empty or only spaces")
-	case len(*r.Content) > maxContent && utf8.RuneCountInString(*r.Content) > maxContent:
-		return m, Invalid("content", "must have at most 10,000 characters")
+	case WrongText(*r.Content) != "":
+		return m, Invalid("content", WrongText(*r.Content))
 	case !ValidMetadata(r.Metadata):
 		return m, Invalid("metadata", WrongMetadata)
 	}
@@ -60,6 +58,17 @@ func CheckMessage(session string, r MessageRequest) (conversation.NewMessage, er
 		}
 	}
 	return m, nil
+}
+
+// WrongText returns the reason in the validation error for a content or for instructions; "" if the text is valid.
+func WrongText(text string) string {
+	switch {
+	case strings.TrimSpace(text) == "":
+		return "must not be empty or only spaces"
+	case len(text) > maxContent && utf8.RuneCountInString(text) > maxContent:
+		return "must have at most 10,000 characters"
+	}
+	return ""
 }
 
 // ValidMetadata reports whether metadata is empty or an object of at most 16 KiB. The caller must have checked that metadata

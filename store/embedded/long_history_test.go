@@ -15,6 +15,7 @@ import (
 	"parley/conversation"
 	"parley/conversation/service"
 	"parley/conversation/window"
+	"parley/models"
 	"parley/stream"
 )
 
@@ -153,7 +154,7 @@ func firstCall(t *testing.T, policy conversation.RetentionPolicy, embedder strea
 	store := &tallied{Store: file, summarised: make(chan int, 16)}
 	model := &recorder{store: store}
 	options := service.Options{
-		Store: store, Model: model, Embedder: embedder, Count: fourth, Log: slog.New(slog.DiscardHandler),
+		Store: store, Models: models.Of(models.New(model.Name(), model, 0)), Embedder: embedder, Count: fourth, Log: slog.New(slog.DiscardHandler),
 		Timeouts: stream.Timeouts{FirstByte: time.Minute, Stall: time.Minute},
 	}
 	first := service.New(options)

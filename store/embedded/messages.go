@@ -18,6 +18,7 @@ func (s *Store) Messages(ctx context.Context, owner conversation.Owner, sessionI
 			if page.Session, err = r.session(at); err != nil {
 				return err
 			}
+			page.Session = page.Session.Short()
 			page.Messages, page.More, err = r.messages(at, page.Session.MessageCount, query)
 			return err
 		}); err != nil {
@@ -178,6 +179,6 @@ func (s *Store) ClearMessages(ctx context.Context, owner conversation.Owner, ses
 			return conversation.Cleared{}, err
 		}
 		w.handOver(at)
-		return conversation.Cleared{Count: count, Session: session}, nil
+		return conversation.Cleared{Count: count, Session: session.Short()}, nil
 	})
 }

@@ -88,7 +88,8 @@ func (s *Store) UpdateSession(ctx context.Context, owner conversation.Owner, ses
 	})
 }
 
-// replaceSettings stores a session with other settings. It refuses them if they grow and do not fit the file or the quota.
+// replaceSettings stores a session with other settings. It refuses them if they grow and do not fit the file or the quota. If
+// the new policy is fifo, it removes the index.
 func (w *writing) replaceSettings(ctx context.Context, at ref, before, after *conversation.Session) error {
 	grown := after.StoredBytes() - before.StoredBytes()
 	if grown > 0 {
@@ -101,6 +102,11 @@ func (w *writing) replaceSettings(ctx context.Context, at ref, before, after *co
 	}
 	if err := w.addStored(at.owner, after.ExpiresAt, storedCount{bytes: int64(grown)}); err != nil {
 		return err
+	}
+	if after.Context.RetentionPolicy == conversation.FIFO && before.Context.RetentionPolicy != conversation.FIFO {
+		if _, err := w.removeAll(indexBucket, at); err != nil {
+			return err
+		}
 	}
 	w.remove = true // the old texts must not stay in free pages
 	return w.putSession(at, after)
@@ -130,7 +136,7 @@ func (s *Store) Sessions(ctx context.Context, owner conversation.Owner, query co
 			if page.More = len(page.Sessions) == query.Limit; page.More {
 				return nil
 			}
-			page.Sessions = append(page.Sessions, session)
+			page.Sessions = append(page.Sessions, session.Short())
 		}
 		return nil
 	})
@@ -145,7 +151,7 @@ func (s *Store) DeleteSession(ctx context.Context, owner conversation.Owner, ses
 		if err != nil {
 			return conversation.Session{}, err
 		}
-		return session, w.removeSession(at, &session)
+		return session.Short(), w.removeSession(at, &session)
 	})
 }
 

@@ -26,7 +26,7 @@ func (w *writing) verifyStored() error {
 		}
 		bytes, err := w.bytesOf(ref{owner, session.ID}, session.MessageCount)
 		if hour := usageKey(hourAt{owner, momentHour(session.ExpiresAt)}); current(hour) {
-			want[string(hour)] = want[string(hour)].plus(storedCount{1, bytes + int64(len(session.Metadata))})
+			want[string(hour)] = want[string(hour)].plus(storedCount{1, bytes + int64(len(session.Metadata)+len(session.Instructions))})
 		}
 		return err
 	})

@@ -46,7 +46,7 @@ func (s *subject) context(t *testing.T, sessionID string, tokens int) conversati
 	return c
 }
 
-// forPrompt returns copies of messages without the fields that a history lacks, except the metadata.
+// forPrompt returns copies of messages without Usage, Context and Error, which no prompt needs.
 func forPrompt(messages []conversation.Message) []conversation.Message {
 	messages = slices.Clone(messages)
 	for i := range messages {

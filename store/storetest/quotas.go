@@ -210,7 +210,7 @@ func bytesRecounted(t *testing.T, s *subject) {
 	for step := range 300 {
 		if len(r.sessions) == 0 || r.random.IntN(8) == 0 {
 			session := plain()
-			session.Metadata = r.metadata()
+			session.Metadata, session.Instructions = r.metadata(), r.instructions()
 			r.sessions = append(r.sessions, s.create(t, session).ID)
 		}
 		r.step(t, r.random.IntN(len(r.sessions)))
@@ -236,12 +236,20 @@ func (r *randomBytes) metadata() json.RawMessage {
 	return fmt.Appendf(nil, `{"m":%q}`, strings.Repeat("ä", r.random.IntN(50)))
 }
 
+// instructions returns random instructions. About half of the calls return "".
+func (r *randomBytes) instructions() string {
+	return strings.Repeat("ß", max(0, r.random.IntN(100)-50))
+}
+
 // step runs a random operation on the session r.sessions[i].
 func (r *randomBytes) step(t *testing.T, i int) {
 	t.Helper()
 	id := r.sessions[i]
 	key, isLive := r.live[id]
-	switch n := r.random.IntN(12); {
+	switch n := r.random.IntN(13); {
+	case n == 12:
+		s := r.update(t, id, func(s *conversation.Session) { s.Metadata, s.Instructions = r.metadata(), r.instructions() })
+		same(t, "the updated session", s, r.session(t, id))
 	case n == 0:
 		_, err := r.store.DeleteSession(r.ctx, r.owner, id)
 		must(t, err, "DeleteSession")
@@ -270,7 +278,8 @@ func (r *randomBytes) step(t *testing.T, i int) {
 // recount reads all sessions and messages of the owner, and returns the sum of their bytes.
 func (s *subject) recount(t *testing.T) (sum int64) {
 	t.Helper()
-	for _, session := range s.pages(t, conversation.SessionQuery{Limit: 20}) {
+	for _, listed := range s.pages(t, conversation.SessionQuery{Limit: 20}) {
+		session := s.session(t, listed.ID)
 		sum += int64(session.StoredBytes())
 		for _, m := range s.history(t, session.ID) {
 			sum += int64(m.StoredBytes())

@@ -64,10 +64,11 @@ func everyCall(s *subject, sessionID string) map[string]error {
 	_, ended := s.store.EndTurn(s.ctx, conversation.TurnKey{
 		Owner: s.owner, SessionID: sessionID, ReplyID: "msg_0000000000000000", Fence: 1,
 	}, answer("mine"), timing)
+	_, updated := s.store.UpdateSession(s.ctx, s.owner, sessionID, func(*conversation.Session) error { return nil })
 	_, deleted := s.store.DeleteSession(s.ctx, s.owner, sessionID)
 	return map[string]error{
 		"Session": session, "Messages": messages, "Message": message, "BeginTurn": begun,
-		"ClearMessages": cleared, "EndTurn": ended, "DeleteSession": deleted,
+		"ClearMessages": cleared, "UpdateSession": updated, "EndTurn": ended, "DeleteSession": deleted,
 	}
 }
 

@@ -33,6 +33,7 @@ const timeout = time.Minute
 func Run(t *testing.T, open func(t *testing.T) Backend) {
 	groups := []group{
 		{"sessions", sessionTests()},
+		{"settings", settingsTests()},
 		{"messages", messageTests()},
 		{"turns", turnTests()},
 		{"context", contextTests()},

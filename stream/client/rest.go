@@ -14,7 +14,8 @@ import (
 // cannot be reached, Do returns an [Error] with the code connection_lost. Do does not retry, because the server may have
 // carried out the request.
 //
-//	err := c.Do(ctx, "POST", "/sessions", map[string]any{"userId": user}, &session)
+//	err := c.Do(ctx, "POST", "/sessions", map[string]any{"userId": user, "instructions": "Be brief."}, &session)
+//	err = c.Do(ctx, "PATCH", "/sessions/"+id, map[string]any{"modelConfig": map[string]any{"temperature": 0.2}}, &session)
 func (c *Client) Do(ctx context.Context, method, path string, body, answer any) error {
 	if c.key == "" {
 		return errNoKey

@@ -70,7 +70,12 @@ func longPrompt() stream.Request {
 // The count includes no allocations of a network connection, because fixedTransport has none.
 func TestGenerate_AllocationsPerReply_AtMost30(t *testing.T) {
 	model := newModel(Options{Name: "stories"}, fixedTransport{answerOf(t, "ollama", 50)})
-	for name, prompt := range map[string]stream.Request{"short prompt": hello, "prompt of 101 messages": longPrompt()} {
+	configured := longPrompt()
+	temperature, seed := 0.7, int64(7)
+	configured.Temperature, configured.TopP, configured.Seed = &temperature, &temperature, &seed
+	configured.Stop, configured.ReasoningEffort = []string{strings.Repeat("a", 256), "\n"}, "low"
+	prompts := map[string]stream.Request{"short prompt": hello, "prompt of 101 messages": longPrompt(), "with parameters": configured}
+	for name, prompt := range prompts {
 		n := testing.AllocsPerRun(20, func() {
 			if _, err := model.Generate(t.Context(), prompt, func([]byte) {}); err != nil {
 				t.Fatal(err)

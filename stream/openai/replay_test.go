@@ -251,9 +251,17 @@ func TestBody_AnyPrompt_SameAsLibrary(t *testing.T) {
 				Model: "stories \"2\"", MaxCompletionTokens: maxTokens, Stream: true, StreamOptions: &openai.StreamOptions{IncludeUsage: true},
 				Messages: []openai.ChatCompletionMessage{{Role: "system", Content: "x"}, {Role: "user", Content: text}},
 			}
-			ours := New(Options{BaseURL: DefaultBaseURL, Name: library.Model}).body(stream.Request{
+			request := stream.Request{
 				MaxTokens: maxTokens, Messages: []stream.PromptMessage{{Role: "system", Content: "x"}, {Role: "user", Content: text}},
-			})
+			}
+			if maxTokens > 0 {
+				temperature, topP, seed := 0.7, 0.25, int64(-1<<53)
+				library.Temperature, library.TopP, library.Seed = 0.7, 0.25, new(int)
+				*library.Seed, library.Stop, library.ReasoningEffort = int(seed), []string{text, "\n"}, "low"
+				request.Temperature, request.TopP, request.Seed = &temperature, &topP, &seed
+				request.Stop, request.ReasoningEffort = library.Stop, "low"
+			}
+			ours := New(Options{BaseURL: DefaultBaseURL, Name: library.Model}).body(request)
 			encoded, err := json.Marshal(library)
 			var want, got any
 			if err = errors.Join(err, json.Unmarshal(encoded, &want), json.Unmarshal(ours, &got)); err != nil {

@@ -115,13 +115,43 @@ export interface Session {
   messageCount: number;
   tokenUsage: { total: number; prompt: number; completion: number };
   metadata?: Record<string, unknown>;
+  /** session() and updateSession() return the instructions and the two configurations. */
+  instructions?: string;
+  contextConfig?: ContextConfig;
+  modelConfig?: ModelConfig;
   stream?: { cursor: string };
+}
+
+export interface ContextConfig {
+  maxTokens?: number;
+  compressionEnabled?: boolean;
+  retentionPolicy?: "fifo" | "priority" | "semantic";
+}
+
+export interface ModelConfig {
+  model?: string;
+  temperature?: number;
+  topP?: number;
+  maxOutputTokens?: number;
+  stop?: string[];
+  seed?: number;
+  reasoningEffort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh";
 }
 
 export interface NewSession {
   userId: string;
   metadata?: Record<string, unknown>;
-  contextConfig?: { maxTokens?: number; compressionEnabled?: boolean; retentionPolicy?: "fifo" | "priority" | "semantic" };
+  instructions?: string;
+  contextConfig?: ContextConfig;
+  modelConfig?: ModelConfig;
+}
+
+/** A merge patch: null removes a value, or restores the default of a field of contextConfig. */
+export interface SessionPatch {
+  metadata?: Record<string, unknown> | null;
+  instructions?: string | null;
+  contextConfig?: { [field in keyof ContextConfig]: ContextConfig[field] | null } | null;
+  modelConfig?: { [field in keyof ModelConfig]: ModelConfig[field] | null } | null;
 }
 
 export interface Page<T> {
@@ -195,6 +225,8 @@ export class Client {
   createSession(session: NewSession): Promise<Session>;
   session(sessionId: string): Promise<Session>;
   sessions(query?: { limit?: number; cursor?: string; userId?: string }): Promise<Page<Session>>;
+  /** Changes the settings from the next turn on. Repeating a change is safe. */
+  updateSession(sessionId: string, patch: SessionPatch): Promise<Session>;
   deleteSession(sessionId: string): Promise<{ deleted: boolean; sessionId: string }>;
   /** Returns a page of messages. A page may have fewer than limit messages although more follow: check pagination.hasMore. */
   history(sessionId: string, query?: { limit?: number; cursor?: string; order?: "asc" | "desc" }): Promise<Page<Message>>;

@@ -131,6 +131,10 @@ export class Client {
     return this.#rest("GET", `/sessions${queryOf(query)}`);
   }
 
+  updateSession(sessionId, patch) {
+    return this.#rest("PATCH", `/sessions/${part(sessionId)}`, patch);
+  }
+
   deleteSession(sessionId) {
     return this.#rest("DELETE", `/sessions/${part(sessionId)}`);
   }

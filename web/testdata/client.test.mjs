@@ -492,8 +492,8 @@ test("without a key the client makes no REST calls", async () => {
 
 test("ids are encoded and cannot lead to other API paths", async () => {
   const client = connect();
-  for (const act of ["session", "deleteSession", "clear", "preview"]) await client[act]("../keys/key_1?a=#b", "Hi");
-  assert.equal(server.calls.length, 4);
+  for (const act of ["session", "updateSession", "deleteSession", "clear", "preview"]) await client[act]("../keys/key_1?a=#b", "Hi");
+  assert.equal(server.calls.length, 5);
   for (const { path, search } of server.calls) assert.match(path + search, /^\/sessions\/\.\.%2Fkeys%2Fkey_1%3Fa%3D%23b(\/[a-z]+)?$/);
 });
 

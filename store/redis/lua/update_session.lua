@@ -1,4 +1,5 @@
--- Changes the settings of a session, if nobody has changed them since the caller read the session.
+-- Changes the settings of a session, if nobody has changed them since the caller read the session. A session whose policy is fifo
+-- loses its index and its vectors.
 -- KEYS[1] the session
 -- ARGV[1] the session's id · ARGV[2] number of changes of the settings when the caller read the session
 -- ARGV[3] metadata, '' for none · ARGV[4] size of the window in tokens · ARGV[5] '1' to summarise, else ''
@@ -19,5 +20,6 @@ s.meta = ARGV[3] ~= '' and ARGV[3] or nil
 s.window, s.compress, s.policy = tonumber(ARGV[4]), ARGV[5], ARGV[6]
 session_save(s, 'meta', 'window', 'compress', 'policy', 'bytes')
 settings_save(s, ARGV[8], ARGV[9], ARGV[10], ARGV[11])
+if s.policy == POLICY_FIFO then redis.call('UNLINK', index_key(s.id), vectors_key(s.id)) end
 redis.call('HINCRBY', session_key(s.id), 'rev', 1)
 return {'updated', settings_view(s)}

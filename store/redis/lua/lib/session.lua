@@ -48,15 +48,12 @@ local function session_view(s)
   }
 end
 
--- Stores the instructions, their size in a prompt, the record of the model's configuration, and the limit of a reply. It sets
--- the fields of s that other functions use. '' and '0' remove a field.
+-- Sets and stores the size of the instructions in a prompt, the instructions, the record of the model's configuration, and the
+-- limit of a reply. '' and '0' mean none.
 local function settings_save(s, fixed, instructions, model, reply)
-  local key, n = session_key(s.id), tonumber(reply)
-  s.fixed, s.reply = tonumber(fixed), n > 0 and n or nil
-  session_save(s, 'fixed', 'reply')
-  for field, text in pairs({instr = instructions, model = model}) do
-    if text ~= '' then redis.call('HSET', key, field, text) else redis.call('HDEL', key, field) end
-  end
+  s.fixed, s.reply = tonumber(fixed), reply ~= '0' and tonumber(reply) or nil
+  s.instr, s.model = instructions ~= '' and instructions or nil, model ~= '' and model or nil
+  session_save(s, 'fixed', 'reply', 'instr', 'model')
 end
 
 -- Returns session_view with four more fields: the size of the instructions in a prompt, the instructions, the record of the
