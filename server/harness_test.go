@@ -27,6 +27,7 @@ import (
 	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/service"
+	"parley/models"
 	"parley/server"
 	"parley/store"
 	"parley/store/redis/redistest"
@@ -134,6 +135,7 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	}
 	outer := server.Options{
 		Keys: auth.NewKeys(backend.Keys, auth.Options{AdminKey: adminKey}), Limits: auth.NewLimits(tiers), Ready: backend.Ping, Log: log,
+		Models: models.Of(models.New("scripted", model, 0)),
 	}
 	for _, o := range options {
 		o(&outer, &inner)
