@@ -134,7 +134,8 @@ func open(t *testing.T, o Options) *Set {
 	for _, m := range s.Models() {
 		m.pace = fast
 	}
-	s.Start(t.Context())
+	s.Find(t.Context())
+	s.Start()
 	t.Cleanup(s.Close)
 	return s
 }

@@ -25,7 +25,7 @@ type Model struct {
 	context contextSize
 	scale   scale
 
-	// owned by watch, and by Start before it
+	// owned by watch, and by Find before it
 	server  openai.Options // without BaseURL until a local server is found; without Name until it is learned
 	learned bool           // whether a probe has asked everywhere for the size of the context since the server was away
 }

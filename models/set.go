@@ -25,8 +25,8 @@ type Options struct {
 	Log  *slog.Logger
 }
 
-// Set is the list of the configured models. The list does not change. All methods except Start and Close may be called from any
-// goroutine.
+// Set is the list of the configured models. The list does not change. All methods except Find, Start and Close may be called from
+// any goroutine.
 type Set struct {
 	// static
 	models []*Model // at least one; the first is the default
@@ -38,7 +38,7 @@ type Set struct {
 	stop    context.CancelFunc // set by Start
 }
 
-// Open returns the set of the configured models. It sends no request before Start.
+// Open returns the set of the configured models. It sends no request before Find and Start.
 func Open(o Options) *Set {
 	all := make([]*Model, len(o.Models))
 	for i, config := range o.Models {
@@ -65,18 +65,25 @@ func Of(models ...*Model) *Set {
 	return s
 }
 
-// Start looks for a local model server, if a model needs one, and starts the probes in the background. Close stops them. ctx bounds
-// only Start itself. It must be called once, and only for a set of Open.
-func (s *Set) Start(ctx context.Context) {
-	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+// Find looks for a local model server, if the default model has no BaseURL. It returns false if it finds none; then the simulated
+// model answers from Start on. It may be called once, before Start.
+func (s *Set) Find(ctx context.Context) (found bool) {
+	m := s.Default()
+	if m.server.BaseURL == "" {
+		m.detect(ctx, s.local)
+	}
+	return m.server.BaseURL != ""
+}
+
+// Start starts the probes in the background, until Close. It must be called once, and only for a set of Open.
+func (s *Set) Start() {
+	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	for _, m := range s.models {
 		if m.server.BaseURL == "" {
-			if m.detect(ctx, s.local); m.server.BaseURL == "" {
-				m.useSimulated()
-			}
+			m.useSimulated()
 		}
-		s.watches.Go(func() { m.watch(watching, s.local) })
+		s.watches.Go(func() { m.watch(ctx, s.local) })
 	}
 }
 

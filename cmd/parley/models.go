@@ -128,37 +128,37 @@ func (f *modelFlags) openModels(ctx context.Context, metrics *server.Metrics, lo
 		return nil, err
 	}
 	set := models.Open(models.Options{Models: configs, Wrap: metrics.Model, Log: log})
-	set.Start(ctx)
-	switch {
-	case !set.Simulated():
-		return set, nil
-	case f.Model != "":
-		err = noServer("--model (PARLEY_MODEL)")
-	case f.RequireModel:
-		err = noServer("--require-model (PARLEY_REQUIRE_MODEL)")
-	default:
-		return set, nil
+	if !set.Find(ctx) {
+		for _, needs := range []struct {
+			flag string
+			set  bool
+		}{
+			{"--model (PARLEY_MODEL)", f.Model != ""},
+			{"--require-model (PARLEY_REQUIRE_MODEL)", f.RequireModel},
+			{"--embedding-model (PARLEY_EMBEDDING_MODEL)", f.EmbeddingModel != "" && f.EmbeddingBaseURL == ""},
+		} {
+			if needs.set {
+				return nil, noServer(needs.flag)
+			}
+		}
 	}
-	set.Close()
-	return nil, err
+	set.Start()
+	return set, nil
 }
 
 // embedder returns the configured embedding model; nil if there is none.
-func (f *modelFlags) embedder(set *models.Set) (stream.Embedder, error) {
+func (f *modelFlags) embedder(set *models.Set) stream.Embedder {
 	if f.EmbeddingModel == "" {
-		return nil, nil
+		return nil
 	}
 	api := openai.Options{BaseURL: f.EmbeddingBaseURL, Key: f.EmbeddingAPIKey, Name: f.EmbeddingModel}
 	if api.BaseURL == "" {
-		if set.Simulated() {
-			return nil, noServer("--embedding-model (PARLEY_EMBEDDING_MODEL)")
-		}
 		of := set.Default().Server()
 		if api.BaseURL = of.BaseURL; api.Key == "" { // the key of one server is never sent to another
 			api.Key = of.Key
 		}
 	}
-	return openai.NewEmbedder(api), nil
+	return openai.NewEmbedder(api)
 }
 
 // noServer returns the error for a flag that needs a model server, although none is configured or detected.

@@ -82,10 +82,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 		return err
 	}
 	defer set.Close()
-	embedder, err := c.embedder(set)
-	if err != nil {
-		return err
-	}
+	embedder := c.embedder(set)
 	backend, err := store.Open(ctx, c.Store, log)
 	if err != nil {
 		return fmt.Errorf("--store (PARLEY_STORE): %w", err)
