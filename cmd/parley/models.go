@@ -121,13 +121,21 @@ func readSetting(value string) (string, error) {
 	return string(text), err
 }
 
-// openModels returns the models, and starts their probes. A configured model server need not run yet.
-func (f *modelFlags) openModels(ctx context.Context, metrics *server.Metrics, log *slog.Logger) (*models.Set, error) {
+// openSet returns the configured models, without probes.
+func (f *modelFlags) openSet(metrics *server.Metrics, log *slog.Logger) (*models.Set, error) {
 	configs, err := f.configs()
 	if err != nil {
 		return nil, err
 	}
-	set := models.Open(models.Options{Models: configs, Wrap: metrics.Model, Log: log})
+	return models.Open(models.Options{Models: configs, Wrap: metrics.Model, Log: log}), nil
+}
+
+// openModels returns the models, and starts their probes. A configured model server need not run yet.
+func (f *modelFlags) openModels(ctx context.Context, metrics *server.Metrics, log *slog.Logger) (*models.Set, error) {
+	set, err := f.openSet(metrics, log)
+	if err != nil {
+		return nil, err
+	}
 	if !set.Find(ctx) {
 		for _, needs := range []struct {
 			flag string
