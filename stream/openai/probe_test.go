@@ -69,7 +69,7 @@ func TestProbe_EachServer_FindsModelOrProblem(t *testing.T) {
 		"vLLM":                  {"/v1", "a/b", responses{"GET /v1/models": {200, list(`{"id":"a/b","object":"model","owned_by":"vllm","max_model_len":32768,"permission":[]}`)}}, Found{"a/b", 32768, Listed}, nil},
 		"OpenRouter":            {"/api/v1", "x/y", responses{"GET /api/v1/models": {200, `{"data":[{"id":"x/y","context_length":131072}]}`}}, Found{"x/y", 131072, Listed}, nil},
 		"bare array":            {"/v1", "a", responses{"GET /v1/models": {200, `[{"id":"a","object":"model","meta":["other"],"context_length":"big"}]`}}, Found{"a", 0, ""}, nil},
-		"size out of range":     {"/v1", "a", responses{"GET /v1/models": {200, list(`{"id":"a","max_model_len":1e300,"context_length":-4}`)}}, Found{"a", 0, ""}, nil},
+		"size out of range":     {"/v1", "a", responses{"GET /v1/models": {200, list(`{"id":"a","max_model_len":1e9,"context_length":-4}`)}}, Found{"a", 0, ""}, nil},
 		"model that is not in the list": {"/v1", "ft:a", responses{
 			"GET /v1/models": {200, list(`{"id":"b"}`)}, "GET /v1/models/ft:a": {200, `{"id":"ft:a","object":"model","context_length":9000}`},
 		}, Found{"ft:a", 9000, Listed}, nil},
