@@ -167,7 +167,7 @@ type Principal struct {
 	SessionID string
 }
 
-// Owner returns the owner whose data the principal may access.
+// Owner returns the owner of the data that the principal may access.
 func (p Principal) Owner() Owner { return Owner{p.Account, p.Mode} }
 
 // Has reports whether the principal has the scope.

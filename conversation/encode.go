@@ -12,7 +12,7 @@ import (
 // [stream.AppendString], which are fewer than those of encoding/json. Each turn encodes three messages, and encoding/json makes 8
 // allocations for each.
 
-// encodedBytes is more than the JSON of most messages takes without content and metadata, in bytes.
+// encodedBytes is the initial capacity for the JSON of a message without content and metadata: enough for most messages.
 const encodedBytes = 768
 
 // Created returns the JSON that viewers see when the message is created. For a reply, that is AsBegun.
@@ -88,7 +88,7 @@ func (r *MessageRange) append(b []byte) []byte {
 	return append(appendOptional(b, `,"last":`, r.Last), '}')
 }
 
-// append appends t as MarshalJSON writes it.
+// append appends the encoding of MarshalJSON.
 func (t Time) append(b []byte) []byte { return t.Go().AppendFormat(b, `"`+timeLayout+`"`) }
 
 // The functions below append the name of a field, with its punctuation, and its value.

@@ -8,7 +8,7 @@ import (
 	"parley/stream"
 )
 
-// encoding/json is the reference.
+// encode uses encoding/json. The documents of encode.go must equal its JSON.
 func TestMessage_AnyFields_EncodedAsByEncodingJSON(t *testing.T) {
 	report := &ContextReport{
 		Policy: Semantic, PromptTokens: 4, MaxTokens: 64, Kept: MessageRange{Count: 5, First: "a", Last: "b"},

@@ -125,7 +125,7 @@ func TestAuditLog_ManyAddresses_MemoryAndLinesBounded(t *testing.T) {
 	})
 }
 
-// metricsOf returns the lines of a server's metrics whose name begins with one of the names.
+// metricsOf returns the lines of a server's metrics parley_NAME…_total, for each of the names.
 func metricsOf(p *parley, names ...string) string {
 	return strings.Join(regexp.MustCompile(`(?m)^parley_(`+strings.Join(names, "|")+`)_total.*$`).
 		FindAllString(p.call("GET", "/metrics", nil, "Authorization", "").raw, -1), "\n")

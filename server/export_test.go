@@ -14,7 +14,7 @@ import (
 // Routes returns the routes of a server.
 func Routes(s *Server) gin.RoutesInfo { return s.engine.Routes() }
 
-// FillPages makes the server build as many pages for an owner as it may. empty ends the building of one page.
+// FillPages takes all places for pages that the server builds for an owner at the same time. empty frees one place.
 func FillPages(s *Server, owner conversation.Owner) (empty func()) {
 	group := s.pages.groups[maphash.Comparable(s.pages.seed, owner)%pageGroups]
 	for range maxPages {

@@ -62,7 +62,7 @@ func TestFrames_FloodOfOneKey_AtMost1200Served(t *testing.T) {
 		"subscribes, 1,200 a minute": {"1200", false}, "replays, 1,200 a minute": {"1200", true},
 	} {
 		redis := redistest.Single(t)
-		p := startOn(t, redis.URL, echo, withTiers(t, `{"pro":{"framesPerMinute":`+test.most+`}}`))
+		p := startOn(t, redis.URL+redistest.Patient, echo, withTiers(t, `{"pro":{"framesPerMinute":`+test.most+`}}`))
 		session := p.session()
 		frame := `{"type":"subscribe","id":"1","sessionId":"` + session + `"`
 		if test.replay {

@@ -30,7 +30,7 @@ return redis.call('ZCARD', KEYS[1])`
 // that the account has in a minute. Meanwhile, another account works on node b of the same Redis.
 func TestNodes_20001KeysListed_OtherAccountUndisturbed(t *testing.T) {
 	redis := redistest.Single(t)
-	a, b := startOn(t, redis.URL, echo), startOn(t, redis.URL, echo)
+	a, b := startOn(t, redis.URL+redistest.Patient, echo), startOn(t, redis.URL+redistest.Patient, echo)
 	_, many, err := a.keys.CreateFor(t.Context(), auth.Owner{Account: "many", Mode: auth.Live},
 		auth.NewKey{Name: "first", Scopes: []auth.Scope{auth.Admin}}, limit.Free)
 	if err != nil {

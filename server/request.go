@@ -82,8 +82,8 @@ func sessionID(c *gin.Context) (string, error) {
 	return id, nil
 }
 
-// countForNamed makes the request also count for the user whose session the path names, or whom the query of a list of sessions
-// names. It is called before the request is checked. Otherwise, one user could use up the account's limit with invalid requests.
+// countForNamed makes the request also count for a user: the user of the session in the path, or the user in the query of a list
+// of sessions. It runs before the request is checked. Otherwise, a user could use up the account's limit with invalid requests.
 func countForNamed(c *gin.Context) {
 	if id := c.Param("sessionId"); id != "" {
 		if conversation.ValidID(conversation.SessionPrefix, id) && principal(c).MayAccess(id) {

@@ -66,8 +66,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// inUse returns the number of goroutines, and the bytes of the heap and of all stacks. It first waits, for at most 10 s, until so
-// many goroutines are left.
+// inUse returns the number of goroutines, and the bytes of the heap and of all stacks. It first waits, for at most 10 s, until at
+// most the number most of goroutines is left.
 func inUse(most int) (goroutines int, bytes int64) {
 	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > most && time.Now().Before(deadline); {
 		runtime.Gosched()

@@ -18,7 +18,7 @@ var singleHeaders = canonical(
 	"Content-Type", "Content-Encoding", headerIdempotencyKey, headerLastEventID, "Sec-WebSocket-Version", "Sec-WebSocket-Key",
 )
 
-// header is the name of a header, as documents spell it and as http.Header has it.
+// header is the name of a header: name as documents spell it, and key in the canonical form of http.Header.
 type header struct{ name, key string }
 
 func canonical(names ...string) (all []header) {

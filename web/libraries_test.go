@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// library is an entry of static/lib/versions.json: a third-party package whose files are committed unchanged.
+// library is an entry of static/lib/versions.json: a third-party package. Its files are committed unchanged.
 type library struct {
 	Package     string            `json:"package"`
 	Version     string            `json:"version"`

@@ -12,7 +12,7 @@ import (
 	"parley/cmd/parley/bench"
 )
 
-// measuredCPU is a measurement with the given CPU time and allocations of a turn.
+// measuredCPU returns a measurement with the given CPU time and allocations of a turn.
 func measuredCPU(cpu, allocations float64) *measured {
 	return &measured{Report: &bench.Report{
 		Turn: &bench.Quantiles{}, FirstToken: &bench.Quantiles{P50: cpu / 100},
@@ -20,7 +20,7 @@ func measuredCPU(cpu, allocations float64) *measured {
 	}}
 }
 
-// twoRounds has two rounds of the row "requests", in which the embedded store takes 2 and 3 times the CPU of the pipe.
+// twoRounds returns two rounds of the row "requests", in which the embedded store takes 2 and 3 times the CPU of the pipe.
 func twoRounds() ([]*results, []subject) {
 	subjects := []subject{
 		{pipeName, "", "", "pipe"}, {"embedded (baseline)", "embedded", "", "baseline"}, {"embedded", "embedded", "", "branch"},
@@ -58,7 +58,7 @@ func TestMarkdown_TwoRounds_MediansAndRatiosOfSameRound(t *testing.T) {
 	}
 }
 
-func TestNumber_ThreeDigits(t *testing.T) {
+func TestNumber_LargerValue_FewerDecimals(t *testing.T) {
 	for value, want := range map[float64]string{0: "0.00", 0.154: "0.15", 9.876: "9.88", 46.52: "46.5", 112.4: "112", 1740: "1,740", 23_456: "23,456", -0.5: "-0.50"} {
 		if got := number(value); got != want {
 			t.Errorf("%v is written %s, want %s", value, got, want)
@@ -82,7 +82,7 @@ func TestWriteBenchstat_FileForEachLabel(t *testing.T) {
 	}
 }
 
-func TestRows_NamesAndFiguresDiffer(t *testing.T) {
+func TestRows_NamesAndUnits_Unique(t *testing.T) {
 	names := make(map[string]bool)
 	for _, r := range rows() {
 		if names[r.name] || len(r.figures) == 0 || r.seconds == 0 {

@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// run measures and writes the table.
+// run measures the rows, and writes the table and the other files.
 func (c *command) run(ctx context.Context, out, errs io.Writer) error {
 	chosen, err := c.choose()
 	if err != nil {
@@ -120,7 +120,7 @@ var storeNames = map[string]string{"": "pipe", "embedded": "embedded", "redis": 
 
 func (s subject) storeName() string { return strings.ReplaceAll(storeNames[s.store], " ", "_") }
 
-// baselineOf returns the name of the baseline that a subject is compared with; "" for none.
+// baselineOf returns the column of the baseline with which a subject is compared; "" for none.
 func baselineOf(s subject) string {
 	if s.store == "" || s.label != "branch" {
 		return ""
@@ -198,7 +198,7 @@ func (c *command) measureRows(ctx context.Context, l *lab, subjects []subject, c
 					return nil, err
 				}
 				if s.store == "" {
-					m.Start = 0 // the pipe's process has all of parley in it, so its size says nothing
+					m.Start = 0 // the pipe runs in the binary parley, so its size says nothing about a bare pipe
 				}
 				if m.LateSessions > 0 {
 					fmt.Fprintf(errs, "          %d sessions were created under load\n", m.LateSessions)

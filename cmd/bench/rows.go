@@ -7,7 +7,7 @@ import (
 	"parley/cmd/parley/bench"
 )
 
-// row is one workload, with the figures that the table shows of it.
+// row is one workload, with the figures that the table shows.
 type row struct {
 	name    string
 	args    []string // of `parley bench`, without --duration
@@ -15,7 +15,7 @@ type row struct {
 	pipe    bool     // the bare pipe is measured too
 	only    string   // the only store that is measured; "" for both
 	cores   int      // cores of the server; 0 for one
-	rounds  int      // at most so many rounds; 0 for no limit
+	rounds  int      // the maximum number of rounds; 0 for no limit
 	figures []figure
 }
 
@@ -27,13 +27,13 @@ type figure struct {
 	kind kind
 }
 
-// kind says how a figure is compared with the pipe's.
+// kind is the comparison of a figure with the figure of the bare pipe.
 type kind int
 
 const (
 	alone      kind = iota // not compared
-	ratio                  // divided by the pipe's
-	difference             // the pipe's is subtracted
+	ratio                  // divided by the figure of the pipe
+	difference             // minus the figure of the pipe
 )
 
 // rows lists all rows, in the order of the table.
@@ -47,7 +47,7 @@ func rows() []*row {
 	return all
 }
 
-// turnRows lists the rows whose callers make turns.
+// turnRows lists the rows in which all callers make turns.
 func turnRows() []*row {
 	return []*row{
 		{
@@ -107,8 +107,9 @@ func restingRows() []*row {
 	}
 }
 
-// windowRow is a turn in a session with many messages. Making these messages takes most of the time, so there is one round. With
-// few messages, there are so many sessions that each gets about one turn in the measured time.
+// windowRow returns the row for a turn in a session with a history. Most of the time goes into the creation of the history, so
+// there is one round. With a short history, there are 2,000 sessions: few turns of the measured time then fall on one session, so
+// that its history stays short.
 func windowRow(policy string, history int) *row {
 	sessions := 2000
 	if history > 1000 {
@@ -125,7 +126,7 @@ func windowRow(policy string, history int) *row {
 	}
 }
 
-// count writes a number of messages.
+// count formats a number of messages.
 func count(n int) string {
 	if n < 1000 {
 		return fmt.Sprint(n)
@@ -166,7 +167,7 @@ func redisCPU(m *measured) (float64, bool) {
 	return m.Redis.CPUPerTurn, true
 }
 
-// arguments returns the arguments of `parley bench` for a row. unit is --duration.
+// arguments returns the arguments of `parley bench` for a row. unit is the value of --duration.
 func (r *row) arguments(unit time.Duration) []string {
 	measuredTime := time.Duration(r.seconds * float64(unit)).Round(time.Millisecond)
 	return append(append([]string{}, r.args...), "--duration", measuredTime.String(), "--warmup", "1s")

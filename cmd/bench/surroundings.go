@@ -27,10 +27,10 @@ const adminKey = "svc_live_0123456789abcdefghijklmnopqrstuvwxyz"
 
 // subject is one server that a row measures.
 type subject struct {
-	name   string // the heading of its column
+	name   string // the heading of the column
 	store  string // embedded, redis, or "" for the bare pipe
-	binary string // the server's
-	label  string // of its file for benchstat
+	binary string // path of the server's binary
+	label  string // name of the file for benchstat, without .txt
 }
 
 // lab starts processes. tool is the binary of this checkout, which has the load generator, the model and the pipe.
@@ -194,10 +194,10 @@ func (l *lab) startRedis(dir string) (*process, string, error) {
 	return c, address, err
 }
 
-// settle is the time between the start of a server and the look at its memory.
+// settle is the pause between the start of a server and the first reading of its memory.
 const settle = time.Second
 
-// measured is the report of a run, with a figure that the load generator does not know.
+// measured is the report of a run, and the resident memory of the server before the run.
 type measured struct {
 	*bench.Report
 	Start int64 `json:"residentAtStart"` // resident memory of the server before its first request, in bytes
@@ -211,8 +211,9 @@ func (l *lab) coresFor(n int) string {
 	return l.serverCores
 }
 
-// measure starts a subject on n cores, and runs `parley bench` with args against it. The output is decoded into result. A failed
-// measurement is repeated once, so that one failed turn does not cost the results of all rounds before.
+// measure starts a subject on n cores, and runs `parley bench` with args against it. It decodes the output into result, and
+// returns the server's resident memory before the run. It repeats a failed measurement once. Otherwise, one failed turn would
+// cost the results of all earlier rounds.
 func (l *lab) measure(ctx context.Context, s subject, n int, progress io.Writer, args []string, result any) (start int64, err error) {
 	if start, err = l.measureOnce(ctx, s, n, args, result); err == nil || ctx.Err() != nil {
 		return start, err

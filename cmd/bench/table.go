@@ -38,7 +38,7 @@ func (r *results) values(f figure, name string) (values []float64) {
 	return values
 }
 
-// compared returns the figures of a subject compared with those of another in the same rounds.
+// compared returns one value for each round: the ratio or the difference between the figure of one subject and that of another.
 func (r *results) compared(f figure, name, with string) (values []float64) {
 	for _, round := range r.rounds {
 		m, other := round[name], round[with]
@@ -81,7 +81,7 @@ func markdown(all []*results, subjects []subject, cold time.Duration) string {
 	return b.String()
 }
 
-// cell returns a figure of a subject, and how it compares with the bare pipe and with the baseline.
+// cell returns a figure of a subject, and compares it with those of the bare pipe and of the baseline.
 func (r *results) cell(f figure, s subject) string {
 	values := r.values(f, s.name)
 	if len(values) == 0 {
@@ -124,7 +124,7 @@ func spread(values []float64, unit string) string {
 	return text
 }
 
-// number writes a number with three digits.
+// number formats a number with two decimals below 10, one below 100 and none above. From 1,000 on, it adds a comma.
 func number(v float64) string {
 	switch {
 	case v >= 1000 || v <= -1000:
@@ -177,7 +177,7 @@ func (r *results) benchmarks(w io.Writer, s subject) {
 	}
 }
 
-// unitOf returns a name without spaces for the unit of a figure. Names must differ within a row.
+// unitOf returns the unit of a figure in a file for benchstat. It has no space, and differs for each figure of a row.
 func unitOf(f figure, i int) string {
 	words := strings.FieldsFunc(f.name, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 	return fmt.Sprintf("%s-%s", strings.Join(words[max(0, len(words)-4):], "_"), strings.TrimSpace(f.unit+fmt.Sprint(i)))

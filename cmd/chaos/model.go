@@ -93,7 +93,7 @@ func text(message string, n int) string {
 	return all.String()
 }
 
-// answers returns what the model has sent.
+// answers returns the text that the model has sent in reply to each message.
 func (m *model) answers() map[string]history.Answer {
 	m.mu.Lock()
 	sent := maps.Clone(m.sent)

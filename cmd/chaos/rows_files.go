@@ -36,7 +36,7 @@ func fileRows() []*row {
 	}
 }
 
-// copies is the number of damaged copies that a try starts a server on.
+// copies is the number of damaged copies of the store in a try. The try starts a server on each copy.
 const copies = 12
 
 // damagedAtStart fills a store, and starts a server on damaged copies. Each start must either fail with an error that names the
@@ -211,8 +211,8 @@ func (w *world) expectNotReady(n *node) {
 	}
 }
 
-// expectQuickRefusals checks that each request that was refused after the time since got its refusal within most. A
-// send that waits in a queue must not wait behind a reply that has ended but cannot be stored.
+// expectQuickRefusals checks that each request after since that got 503 or 409 took at most the duration most. So a send must not
+// wait in the queue behind a reply that has ended but cannot be stored.
 func (w *world) expectQuickRefusals(since time.Time, most time.Duration) {
 	w.record.mu.Lock()
 	defer w.record.mu.Unlock()

@@ -74,7 +74,7 @@ func sendsAtOnce(w *world) {
 	w.finish()
 }
 
-// unavailable returns the number of 503 that a node has counted, over all causes.
+// unavailable returns the number of 503 responses in the metrics of a node, for all causes together.
 func (w *world) unavailable(n *node) (sum int) {
 	response, err := probe.Get("http://" + n.addr + "/metrics")
 	if err != nil {

@@ -28,7 +28,7 @@ type world struct {
 	nodes    []*node
 	worst    worst // owned by the goroutine of the row
 	patience context.Context
-	giveUp   context.CancelFunc // ends patience: the clients wait for no reply any more, because the server may refuse all reads
+	giveUp   context.CancelFunc // ends patience, so that the clients stop waiting for replies: the server may refuse all reads
 
 	ended    chan struct{} // closed when the clients must stop
 	clients  sync.WaitGroup

@@ -13,7 +13,7 @@ import (
 	"parley/cmd/parley/bench"
 )
 
-// benchCommands is `parley bench`: a load generator, and the two servers that a measurement needs beside the server under load.
+// benchCommands is `parley bench`: the workloads of a load generator, a scripted model, and the bare pipe.
 type benchCommands struct {
 	Streams    benchStreams    `cmd:"" help:"Streams: each turn on a WebSocket of its own."`
 	Requests   benchRequests   `cmd:"" help:"Messages with REST that wait for the whole reply."`
@@ -27,7 +27,7 @@ type benchCommands struct {
 
 // Help is the text that kong prints below the summary of the command.
 func (benchCommands) Help() string {
-	return `The load needs a server whose tier allows it, and a model that is not the limit. In three terminals:
+	return `The load needs a server with a tier that allows it, and a model that is not the limit. In three terminals:
 
   parley bench model --addr 127.0.0.1:8400
   OPENAI_BASE_URL=http://127.0.0.1:8400/v1 PARLEY_TIERS='` + bench.GenerousTiers + `' parley serve
@@ -220,7 +220,7 @@ func (c *benchPipe) Run(ctx context.Context, o output) error {
 	return serveBeside(ctx, o, c.Addr, "pipe", "", bench.NewPipe(c.BaseURL).Handler())
 }
 
-// serveBeside serves a handler until ctx ends. It first prints a line with the name and the URL.
+// serveBeside serves a handler until ctx ends. Before that, it prints a line with the name and the URL of the server.
 func serveBeside(ctx context.Context, o output, address, name, path string, handler http.Handler) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

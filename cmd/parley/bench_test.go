@@ -16,8 +16,8 @@ import (
 	"parley/store/redis/redistest"
 )
 
-// benchOutput runs `parley bench` with a short load in the test's process, and returns its output and exit code. On a busy machine,
-// no turn may end in the short time. Then benchOutput repeats the run.
+// benchOutput runs `parley bench` with a short load in the test's process, and returns its output and exit code. On a busy
+// machine, a run may end without a turn. benchOutput repeats such a run.
 func benchOutput(url, key string, args ...string) (out, errs string, code int) {
 	args = append([]string{"bench"}, args...)
 	for range 20 {
@@ -91,7 +91,7 @@ func TestBench_EachWorkload_CountsTurns(t *testing.T) {
 	}
 }
 
-// Figures of a server that refuses or fails must not look like good ones.
+// A run that the server refuses must print an error and no figures.
 func TestBench_ServerRefuses_OneErrorAndExitCode1(t *testing.T) {
 	t.Parallel()
 	model := httptest.NewServer(bench.ScriptedModel{})
@@ -140,7 +140,7 @@ func TestBench_ModelFailsUnderLoad_FiguresAndExitCode1(t *testing.T) {
 	}
 }
 
-func TestBench_OnRedis_ReportsWhatRedisPays(t *testing.T) {
+func TestBench_OnRedis_ReportHasCostOfRedis(t *testing.T) {
 	t.Parallel()
 	model := httptest.NewServer(bench.ScriptedModel{})
 	t.Cleanup(model.Close)
@@ -160,7 +160,7 @@ func TestBench_OnRedis_ReportsWhatRedisPays(t *testing.T) {
 	}
 }
 
-// The model and the pipe are processes of their own, which tell their addresses.
+// The model and the pipe run as processes, and print their addresses.
 func TestBench_ModelAndPipe_ServeAWorkload(t *testing.T) {
 	t.Parallel()
 	address := func(args ...string) string {

@@ -54,9 +54,9 @@
 //
 // Constants in listen.go limit the time that a client has to send its headers (headerTimeout), and the time that an idle
 // connection stays open (idleTimeout). A response has no time limit, because a streamed reply may take any time. Instead,
-// package transport cuts a connection whose client does not read, and the model has two timeouts. --model-first-byte is 120 s,
-// because a local server may first have to load the model. --model-stall is 60 s between bytes, because a model that is
-// generating pauses for seconds, not for a minute.
+// package transport cuts the connection of a client that does not read, and the model has two timeouts. --model-first-byte is
+// 120 s, because a local server may first have to load the model. --model-stall is 60 s between bytes, because a model that
+// is generating pauses for seconds, not for a minute.
 //
 // # Tests
 //

@@ -46,15 +46,15 @@ func (k *loadClient) sendUntilGone(p *process) {
 	}
 }
 
-// losses counts what crashes have cost.
+// losses counts the words that crashes have cost.
 type losses struct {
 	replies        int           // number of replies that a crash interrupted
-	words, missing int           // number of words of these replies that the model had written, and of those that are not stored
+	words, missing int           // words of these replies that the model had written; missing of them are not stored
 	oldest         time.Duration // the greatest age of a missing word at the time of its crash
 }
 
-// add adds an interrupted reply of which had words are stored. asked is the message that it replies to. killed is the time of
-// the crash.
+// add counts a reply that a crash has interrupted. The store has the first had words of the reply. asked is the message of the
+// user. killed is the time of the crash.
 func (l *losses) add(m *wordsModel, asked string, had int, killed time.Time) {
 	written := m.writtenBefore(asked, killed)
 	l.replies++
@@ -175,8 +175,8 @@ func TestKill_AnyMoment_KeepsAcknowledgedMessages(t *testing.T) {
 	}
 	t.Logf("%d crashes: %d whole replies received, %d replies interrupted; %d of their %d words lost, the oldest %v old",
 		rounds, answered, lost.replies, lost.missing, lost.words, lost.oldest)
-	// The guides promise all words but those of the last 50 ms and of the time of a write. A reply has run for 750 ms on average,
-	// so these are a tenth. The rest is for a busy machine.
+	// The guides promise all words except those of the last 50 ms and of the time of a write. At a crash, a reply is 750 ms old on
+	// average, so about a tenth of its words may be missing. The limit is a half, because the machine may be busy.
 	if lost.missing > lost.words/2 {
 		t.Errorf("the crashes lost %d of %d words", lost.missing, lost.words)
 	}

@@ -41,7 +41,7 @@ func (p *process) handshake() int {
 func TestNodes_KilledWithOpenSockets_PlacesFreeAfterLease(t *testing.T) {
 	t.Parallel()
 	dir, env := t.TempDir(), []string{
-		"PARLEY_STORE=" + redistest.Single(t).URL, "PARLEY_ADMIN_KEY=" + declaredKey,
+		"PARLEY_STORE=" + redistest.Single(t).URL + redistest.Patient, "PARLEY_ADMIN_KEY=" + declaredKey,
 		`PARLEY_TIERS={"pro":{"sockets":2,"requestsPerMinute":1000000}}`,
 	}
 	a, b := serveIn(t, dir, env...), serveIn(t, dir, env...)

@@ -52,7 +52,8 @@ func weigh(x *conversation.Indexed) Message {
 
 // New returns a Fit of message. c is the Context that the store returned for message. Call Plan before you use Result.
 func New(c conversation.Context, message conversation.Message) *Fit {
-	f := &Fit{Context: c, message: message, Messages: make([]Message, 0, max(len(c.History), len(c.Index)))}
+	const added = 2 // the turn's own messages, which Add appends after the reply
+	f := &Fit{Context: c, message: message, Messages: make([]Message, 0, max(len(c.History), len(c.Index))+added)}
 	for i := range c.Index {
 		x := &c.Index[i]
 		if len(c.History) == 0 || x.ID < c.History[0].ID {

@@ -10,6 +10,11 @@
 //	ending    the ending is offered to the store                    Turn.end     the store has decided
 //	over      viewers see the ending; waiting callers get the reply Turn.show    the background work is started
 //
+// On the store of a single node, a turn may run early: fitting and writing begin while the store commits the beginning
+// (Turn.ask). Nothing of the turn is shown, journalled or acknowledged before the commit. If the commit fails, the turn is
+// dropped: its request to the model is closed, and its sender gets the error. A turn runs early only if the prompt has all
+// messages of the session. Otherwise the model needs more than the result of BeginTurn: a summary, an embedding or texts.
+//
 // A turn moves only down this list. A stop cancels Turn.ctx with a cause, which decides how the reply ends. Fitting
 // then ends at once. Writing ends when the request to the model is closed. The store decides once which ending counts:
 //

@@ -121,7 +121,7 @@ func TestPercentile_RandomDurations_OffByLessThan16th(t *testing.T) {
 	}
 }
 
-func TestHistogram_EachDuration_CellsAdjoin(t *testing.T) {
+func TestHistogram_NextMillisecond_InSameOrNextCell(t *testing.T) {
 	last := uint8(0)
 	for v := range int64(longest + 1) {
 		index := indexOf(v)

@@ -68,6 +68,7 @@ func PlanSummary(in Input) []Batch {
 	if 5*full <= 4*budget || !due {
 		return nil
 	}
+	p.group()
 	return p.batches()
 }
 

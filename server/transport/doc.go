@@ -4,7 +4,7 @@
 //
 // # Progress
 //
-// A connection whose client does not read is cut after [Stall]. Each write is divided into pieces of 16 KiB, and each piece may
+// If a client does not read, its connection is cut after [Stall]. Each write is divided into pieces of 16 KiB, and each piece may
 // take that time. On Linux, the kernel has the same timeout (TCP_USER_TIMEOUT) for bytes that a write has left in the send
 // buffer. The send buffer is small, so a client that does not read costs little memory until it is cut. A cut discards the
 // unsent bytes.

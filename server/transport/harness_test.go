@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pipe is a connection in memory whose peer has a chosen address.
+// pipe is a connection in memory. The test chooses the address of its peer.
 type pipe struct {
 	net.Conn
 	peer net.Addr

@@ -90,7 +90,7 @@ func (w *writing) audit(owner auth.Owner, entry auth.AuditEntry) error {
 	return w.put(auditBucket, auditKey(owner, v.At), value)
 }
 
-// purgeAudit removes up to auditPurgedAtOnce entries that are older than auth.AuditLifetime, or whose number is at most last.
+// purgeAudit removes up to auditPurgedAtOnce entries that are older than auth.AuditLifetime, or have a number of at most last.
 func (w *writing) purgeAudit(owner auth.Owner, last int64) error {
 	var gone [][]byte
 	oldest := w.now.Add(-auth.AuditLifetime).Go()

@@ -440,7 +440,7 @@ func wantHistory(t *testing.T, turnsBefore int) {
 
 // A batch removes the last two sessions of the store. Their messages fill several pages. While these pages are empty,
 // bbolt's Last never returns.
-func TestRemoveSession_LastSessions_BatchEnds(t *testing.T) {
+func TestRemoveSession_LastOfStore_DoesNotHang(t *testing.T) {
 	t.Parallel()
 	s := open(t, newPath(t))
 	first, _ := conversed(t, s, 100)

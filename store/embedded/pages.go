@@ -213,7 +213,7 @@ func (c *pageCheck) page(id uint64) (header, error) {
 	return h, nil
 }
 
-// tree checks a page and all pages below it. bucket is "" for the list of buckets, whose entries tree appends to list.
+// tree checks a page and all pages below it. bucket is "" for the list of buckets. tree appends the entries of that list to list.
 func (c *pageCheck) tree(id uint64, bucket string, within keyRange, depth int, list *[]bucketEntry) error {
 	h, err := c.page(id)
 	switch {

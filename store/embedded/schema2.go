@@ -62,7 +62,7 @@ const (
 	contextSummarised
 )
 
-// These are the tags of a session.
+// These are the tags of the fields of a session.
 const (
 	sessionUserID oldTag = iota + 1
 	sessionMetadata

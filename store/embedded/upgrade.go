@@ -8,10 +8,11 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Open changes a file of schema 2 or 3 to schema 4: each record gets a checksum, and each message its number. Transactions of
-// bounded size do this, so that the memory is bounded too. The first one sets the schema, so that an older version refuses the
-// file from then on. Each one stores in metaBucket how far it has come, and the next Open continues after a crash. All records
-// are changed at once, not each when it is next written: otherwise a damage could make a record look like one without checksum.
+// Open upgrades a file of schema 2 or 3 to schema 4: each record gets a checksum, and each message its number. The upgrade
+// consists of transactions of bounded size, so its memory is bounded. The first transaction sets the schema, so that an older
+// version refuses the file from then on. Each transaction stores its progress in metaBucket, so that the next Open can continue
+// after a crash. The upgrade includes all records. If a record got its checksum only with its next write, damage could make a
+// record look like a record without checksum.
 
 const (
 	// upgradeKey of metaBucket: the last record that has a checksum, as the name of its bucket, a zero byte and its key. It

@@ -77,8 +77,8 @@ func TestOpen_RightMissing_NamedInError(t *testing.T) {
 	}
 }
 
-// The texts are from Redis 7.0 and from later versions.
-func TestMissingRight_TextsOfAllVersions_RightNamed(t *testing.T) {
+// The errors are from Redis 7.0 and from later versions.
+func TestMissingRight_ErrorOfEachVersion_RightNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		"NOPERM this user has no permissions to run the 'cluster|slots' command":                                                 "the command cluster|slots (+cluster|slots)",
 		"NOPERM User parley has no permissions to run the 'info' command":                                                        "the command info (+info)",

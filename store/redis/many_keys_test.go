@@ -164,8 +164,8 @@ func commandsOfKeyScripts(t *testing.T, server *redistest.Server, s *Store, f ke
 }
 
 // TestKeys_20001Keys_FullPages reads pages of the indices, and of the list that earlier versions wrote. It logs the time that
-// the server takes for the fastest of three pages. The test before this one checks that the time does not grow with the number
-// of keys: it counts commands.
+// the server takes for the fastest of three pages. TestKeyScripts_FewAndManyKeys_SameCommands checks that the cost does not grow
+// with the number of keys.
 func TestKeys_20001Keys_FullPages(t *testing.T) {
 	server := redistest.Single(t)
 	s := open(t, server.URL)

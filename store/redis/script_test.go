@@ -18,7 +18,7 @@ import (
 var allScripts = []*script{
 	admitScript, beginTurnScript, checkScript, claimSecretScript, clearMessagesScript, createKeyScript, createSessionScript,
 	deleteSessionScript, endOrphanScript, endTurnScript, findOrphanScript, followScript, forgetRequestsScript, getContextScript,
-	getMessageScript, getMessagesScript, getSessionScript, getUsageScript, heartbeatScript, journalScript, leaveQueueScript,
+	getMessageScript, getMessagesScript, getSessionScript, getSummaryScript, getUsageScript, heartbeatScript, journalScript, leaveQueueScript,
 	listAuditScript, listKeysScript, listMessagesScript, listSessionsScript, openSocketScript, pingScript, pollScript, putTicketScript,
 	removeNodeScript, removePointerScript, resumeTurnScript, revokeKeyScript, rotateKeyScript, saveSummaryScript, setPointerScript,
 	setSocketsScript, setTierScript, setVectorsScript, stopReplyScript, takeFramesScript, takeTicketScript, touchKeyScript,
@@ -251,7 +251,7 @@ func globals(p *lua.FunctionProto, visit func(op int, name string)) {
 // walk calls visit with each node of a syntax tree. top is true for a statement at the top level of the script.
 func walk(v reflect.Value, visit func(node any, top bool)) { walkAt(v, 0, visit) }
 
-// walkAt is walk for a part of the tree at a depth.
+// walkAt does the same as walk for the part of a tree that begins with v, at a depth.
 func walkAt(v reflect.Value, depth int, visit func(node any, top bool)) {
 	switch v.Kind() {
 	case reflect.Interface:
@@ -340,9 +340,9 @@ func TestScripts_LibraryDefinitions_AllUsed(t *testing.T) {
 	}
 }
 
-// TestScripts_Properties_MatchText checks two properties of each script: a script with wakes can wake waiters, and a script with
+// TestScripts_WakesAndReads_MatchText checks two properties of each script. A script with wakes can wake waiters. A script with
 // reads contains no command that writes.
-func TestScripts_Properties_MatchText(t *testing.T) {
+func TestScripts_WakesAndReads_MatchText(t *testing.T) {
 	t.Parallel()
 	for _, sc := range allScripts {
 		operation := withDefinitions(source(sc.name + ".lua"))
@@ -356,8 +356,8 @@ func TestScripts_Properties_MatchText(t *testing.T) {
 	}
 }
 
-// TestArrange_EachCase_SentText checks where arrange defines functions, and which names it replaces by values.
-func TestArrange_EachCase_SentText(t *testing.T) {
+// TestArrange_EachCase_SendsExpectedText checks where arrange defines functions, and which names it replaces by values.
+func TestArrange_EachCase_SendsExpectedText(t *testing.T) {
 	l := make(library)
 	l.parse("lib", strings.Join([]string{
 		"local LIMIT = 61", "local NAME = 'a'", "local now = clock()",

@@ -233,7 +233,7 @@ func (m *storedModel) delete(rt *rapid.T) {
 	delete(m.sessions, id)
 }
 
-// wantStored checks the bytes that count for an owner, and that the counts expire.
+// wantStored checks the bytes in an owner's quota storedBytes, and that Redis lets the counts expire.
 func wantStored(t *testing.T, s *Store, owner conversation.Owner, when string, want int64) {
 	t.Helper()
 	used, err := s.Usage(t.Context(), owner, 0, usage.Hour(1<<40))

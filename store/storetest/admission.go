@@ -261,7 +261,7 @@ func admitDeadKey(t *testing.T, s *subject) {
 	same(t, "requests that remain", s.admit(t, alive, smallLimits).Remaining, 299)
 }
 
-// admitForeignSecret admits requests whose principals have the hash of a working secret, but name another account, mode or key.
+// admitForeignSecret admits requests of principals that have the hash of a working secret, but another account, mode or key.
 // The refusals must not affect the real key.
 func admitForeignSecret(t *testing.T, s *subject) {
 	p, other := s.key(t), s.key(t)

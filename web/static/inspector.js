@@ -29,7 +29,7 @@ export class Inspector {
   #sessionId = null;
   #shown = 0; // n of the newest entry that #flush has processed
   #rows = new Map(); // entry → its row
-  #changed = new Set(); // entries whose row must be updated
+  #changed = new Set(); // entries with a row that must be updated
   #frame = 0;
   #follow = true;
   #timer;

@@ -1,6 +1,6 @@
 // Turns the frames of a session into events and drops repeated text. Pure, no I/O. Used by connection.js.
 
-const REMEMBERED = 256; // messages whose offsets are kept; replays start at the cursor, so only the newest are needed
+const REMEMBERED = 256; // messages with an offset in memory; replays start at the cursor, so only the newest are needed
 
 /** The error of every failed call. code is the server's (`invalid_token`, `context_overflow`, …) or one of the client's own:
  * `connection_lost`, `network_error`, `closed`, `no_key`, `no_websocket`, `session_cleared`, `session_deleted`,

@@ -1,4 +1,4 @@
-// Package child starts processes that do not outlive this one.
+// Package child starts processes that end with the process that started them.
 package child
 
 import (
@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// Start starts a command, and calls ended after the command's process has ended. If this process dies, the kernel kills the
-// command (Pdeathsig). The kernel does so when the thread that started the command ends, so that thread is locked and waits
-// for the command.
+// Start starts a command, and calls ended after the command has ended. If this process dies, the kernel kills the command
+// (Pdeathsig). The kernel also kills the command when the thread that started it ends. So a locked thread starts the command and
+// waits for its end.
 func Start(cmd *exec.Cmd, ended func()) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)

@@ -1,5 +1,4 @@
-// Package guide writes a table of measurements into a guide, and says on which machine it was measured. The commands that fill
-// the tables of web/guides share it.
+// Package guide writes tables into the guides of web/guides, with a sentence about the machine. Commands chaos and bench use it.
 package guide
 
 import (
@@ -26,8 +25,7 @@ func WriteTable(path, name, text string) error {
 	return os.WriteFile(path, []byte(before+first+"\n"+text+"\n"+last+after), 0o644)
 }
 
-// About returns the sentence above a table: the date, what was done, which commit, and on which machine. This process must run
-// in the checkout.
+// About returns the sentence above a table: the date, what, the commit and the machine. It must be called in the checkout.
 func About(begun time.Time, what string) string {
 	cores := "1 core"
 	if n := runtime.NumCPU(); n > 1 {

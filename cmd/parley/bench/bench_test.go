@@ -45,7 +45,8 @@ func TestWorkloads_OnPipe_CountTurnsAndTokens(t *testing.T) {
 				t.Errorf("%+v, error %v; want turns of 45 ms or more without an error", report, report.Err())
 			}
 			perTurn := report.Tokens / float64(report.Turns)
-			if least, most := 3.0, 120.0; perTurn < least || perTurn > most { // a turn that spans the measured time's ends counts in part
+			// If a turn begins or ends outside the measured time, only some of its tokens count.
+			if least, most := 3.0, 120.0; perTurn < least || perTurn > most {
 				t.Errorf("%v tokens a turn, want from %v to %v", perTurn, least, most)
 			}
 			if (report.FirstToken != nil) != (name == "streams") {
@@ -60,7 +61,7 @@ func TestWorkloads_OnPipe_CountTurnsAndTokens(t *testing.T) {
 	}
 }
 
-// checkOutput checks that both forms of a report have its figures.
+// checkOutput checks that the text and the JSON of a report have its figures.
 func checkOutput(t *testing.T, report *Report) {
 	t.Helper()
 	var text bytes.Buffer

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Growth is the result of a workload that is repeated while something grows.
+// Growth is the cost of a workload at each size of a dimension.
 type Growth struct {
 	Dimension string  `json:"dimension"`
 	What      string  `json:"what"` // the unit of the cost
@@ -17,14 +17,14 @@ type Growth struct {
 // Point is the cost at one size.
 type Point struct {
 	Size   int     `json:"size"`         // the size in the middle of the measured time
-	Cost   float64 `json:"microseconds"` // CPU time of the server, or without a process p50
+	Cost   float64 `json:"microseconds"` // CPU time of the server; the median time of a turn if the process is unknown
 	Report *Report `json:"report"`
 }
 
-// dimension is something that grows. prepare returns a function that makes it grow to a size and measures there.
+// dimension is something that grows, for example the number of sessions. prepare returns its grower.
 type dimension struct {
 	name    string
-	what    string // what the cost is paid for
+	what    string // the work that has the cost
 	first   int    // the smallest size
 	perText bool   // the cost is that of a token at a viewer, not of a turn
 	prepare func(g *growing) grower
@@ -41,7 +41,7 @@ type growing struct {
 	keys     []string // ids of the created API keys
 }
 
-// dimensions lists what can grow, in the order of the plots.
+// dimensions lists all dimensions, in the order of the plots.
 var dimensions = []dimension{
 	{"sessions", "a JSON turn", 1000, false, (*growing).growSessions},
 	{"messages", "a JSON turn in a session with so many messages", 50, false, (*growing).growMessages},
@@ -49,7 +49,7 @@ var dimensions = []dimension{
 	{"keys", "an authenticated request, while so many keys are used in turn", 64, false, (*growing).growKeys},
 }
 
-// Dimensions returns the names of what can grow.
+// Dimensions returns the names of the dimensions.
 func Dimensions() (names []string) {
 	for _, d := range dimensions {
 		names = append(names, d.name)
@@ -115,7 +115,7 @@ func (d *dimension) cost(r *Report) float64 {
 	return r.Server.CPUPerTurn
 }
 
-// Err returns the error of the first report that must not be used.
+// Err returns the first error of Report.Err at any size. Then the figures must not be used.
 func (g *Growth) Err() error {
 	for _, p := range g.Points {
 		if err := p.Report.Err(); err != nil {
@@ -153,7 +153,7 @@ func (g *growing) growSessions() grower {
 	}
 }
 
-// growMessages uses few sessions, because their messages are made by turns. The measured turns add messages, too.
+// growMessages uses few sessions, because it needs a turn for every two messages. The measured turns also add messages.
 func (g *growing) growMessages() grower {
 	return func(ctx context.Context, size int) (int, *Report, error) {
 		if err := g.sessions.fill(ctx, growthCallers-len(g.sessions.all)); err != nil {
@@ -199,7 +199,7 @@ func (g *growing) growViewers() grower {
 	}
 }
 
-// growKeys creates keys, and makes each request with the next of them.
+// growKeys creates keys. The requests use the keys one after the other, and then begin again with the first key.
 func (g *growing) growKeys() grower {
 	var keys []string
 	return func(ctx context.Context, size int) (int, *Report, error) {

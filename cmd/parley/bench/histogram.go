@@ -7,7 +7,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// histogram counts durations, from 1 µs to longest, with three digits. It may be used from any goroutine.
+// histogram counts durations, from 1 µs to longest, with a precision of three digits. It may be used from any goroutine.
 type histogram struct {
 	mu     sync.Mutex
 	counts *hdrhistogram.Histogram // guarded by mu

@@ -82,7 +82,7 @@ func (m ScriptedModel) asked(body []byte) Reply {
 	return reply
 }
 
-// stream writes a reply as events, each token in a packet of its own. The times of the tokens do not drift.
+// stream writes a reply as events, each token in a packet of its own. The delay of a token does not delay the tokens after it.
 func stream(ctx context.Context, w http.ResponseWriter, reply Reply) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	flusher := http.NewResponseController(w)

@@ -43,7 +43,7 @@ func TestScriptedModel_RepliesWhatMessageAsks(t *testing.T) {
 	}
 }
 
-func TestScriptedModel_Interval_TimeOfReply(t *testing.T) {
+func TestScriptedModel_Interval_PauseBetweenTokens(t *testing.T) {
 	begun := time.Now()
 	w := httptest.NewRecorder()
 	body := `{"messages":[{"role":"user","content":"say 4 every 10ms"}],"stream":true}`
@@ -53,7 +53,7 @@ func TestScriptedModel_Interval_TimeOfReply(t *testing.T) {
 	}
 }
 
-func TestReadEvents_TextUsageAndCut(t *testing.T) {
+func TestReadEvents_WholeResponseRead_CutOneIsError(t *testing.T) {
 	read := func(body string) (text string, tokens int, err error) {
 		tokens, err = readEvents(strings.NewReader(body), func(delta []byte) { text += string(delta) + "|" })
 		return text, tokens, err
@@ -67,7 +67,7 @@ func TestReadEvents_TextUsageAndCut(t *testing.T) {
 	}
 }
 
-func TestDeltaLength_PlainAndEscaped(t *testing.T) {
+func TestDeltaLength_EscapedText_LengthWhenDecoded(t *testing.T) {
 	for frame, want := range map[string]int{
 		`{"type":"message.delta","sessionId":"s","offset":3,"delta":"word ","cursor":"x"}`: 5,
 		`{"type":"message.delta","delta":"wörd"}`:                                          5,

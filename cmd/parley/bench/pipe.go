@@ -164,7 +164,7 @@ func (p *Pipe) unsubscribe(ws *websocket.Conn, sessions []string) {
 // relay writes the reply to a message to the sockets of a session.
 func (p *Pipe) relay(ctx context.Context, session, message string) {
 	p.mu.Lock()
-	viewers := p.topics[session] // subscribe and unsubscribe do not change a slice, they replace it or append to it
+	viewers := p.topics[session] // needs no copy: no other goroutine changes the elements of this slice
 	p.mu.Unlock()
 	var frame []byte
 	write := func() {
@@ -209,8 +209,8 @@ func (p *Pipe) ask(ctx context.Context, message string, write func(delta []byte)
 	return readEvents(response.Body, write)
 }
 
-// readEvents reads a streamed response to its end. It searches for the members that it needs, because decoding each event would
-// cost more than all the rest.
+// readEvents reads a streamed response to its end. It searches for two members instead of decoding each event, because decoding
+// would cost more than all the rest.
 func readEvents(body io.Reader, write func(delta []byte)) (tokens int, err error) {
 	reader := bufio.NewReader(body)
 	for done := false; ; {
@@ -231,7 +231,7 @@ func readEvents(body io.Reader, write func(delta []byte)) (tokens int, err error
 	}
 }
 
-// member returns the text between a name and the next byte end that no backslash escapes.
+// member returns the bytes between a name and the next end. It skips an end behind a backslash.
 func member(line []byte, name string, end byte) (value []byte, ok bool) {
 	at := bytes.Index(line, []byte(name))
 	if at < 0 {

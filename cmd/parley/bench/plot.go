@@ -14,7 +14,7 @@ type Series struct {
 	Points []Point
 }
 
-// These are the measures of a plot, in pixels.
+// The dimensions of a plot, in pixels.
 const (
 	plotWidth, plotHeight    = 640, 300
 	plotLeft, plotRight      = 70, 150
@@ -25,8 +25,8 @@ const (
 // seriesColours are readable on a light and on a dark ground, also for colour-blind people.
 var seriesColours = []string{"#3b82c4", "#d1662f", "#4f9d69", "#9a6fb0"}
 
-// Plot returns an SVG image: the cost of each series by size. The axis of sizes is logarithmic, so that equal steps are doublings.
-// The axis of costs is linear from 0: a flat line is a constant cost, and a straight rise is a logarithmic cost.
+// Plot returns an SVG image: the cost of each series by size. The axis of sizes is logarithmic, so that each doubling has the
+// same width. The axis of costs is linear from 0: a flat line is a constant cost, and a straight rise is a logarithmic cost.
 func Plot(title, sizes, costs string, series []Series) []byte {
 	least, most, highest := math.Inf(1), math.Inf(-1), 0.0
 	for _, s := range series {
@@ -95,7 +95,7 @@ func niceStep(value float64) float64 {
 	return 10 * unit
 }
 
-// trim writes a number with at most one digit after the point from 10 on, and at most two below.
+// trim formats a number with at most two decimals below 10, and with at most one from 10 on.
 func trim(v float64) string {
 	digits := 2
 	if v >= 10 {

@@ -27,7 +27,7 @@ type process struct {
 type usage struct {
 	cpu          time.Duration // user and system
 	resident     int64         // bytes
-	written      int64         // bytes that the process caused to be written to a disk
+	written      int64         // bytes that the kernel had to write to disks for the process
 	writeCalls   int64         // system calls that write, to files and sockets
 	transactions int64         // committed transactions of the embedded store
 }
@@ -42,7 +42,7 @@ func findProcess(target Target) (*process, error) {
 		return nil, nil
 	}
 	p := &process{pid: pid}
-	_, err := os.Stat(p.file("stat")) // cpuTime would take a number that is no id of a process for another process
+	_, err := os.Stat(p.file("stat")) // if pid is too large for an id, cpuTime would read another process
 	if err == nil {
 		_, err = p.read()
 	}
@@ -75,7 +75,8 @@ func (p *process) figure(file, name string) (n int64) {
 	return n
 }
 
-// listener returns the id of the process that listens on the port of a URL, or 0 if the host is another machine.
+// listener returns the id of the process that listens on the port of a URL; 0 if there is none, or if
+// the host is another machine.
 func listener(address string) int {
 	u, err := url.Parse(address)
 	if err != nil || !isLocal(u.Hostname()) {

@@ -16,11 +16,11 @@ import (
 type redisUsage struct {
 	cpu      time.Duration // user and system, of the whole process
 	calls    map[string]int64
-	inside   time.Duration // in scripts, with their inner calls
+	inside   time.Duration // the time of EVALSHA and FCALL, with the commands in the scripts
 	resident int64         // bytes
 }
 
-// redisTimeout is the timeout of a connection to Redis with its commands.
+// redisTimeout bounds one reading of the figures: the connection and its commands.
 const redisTimeout = 5 * time.Second
 
 // readRedis asks a Redis server for its figures (INFO). address is host:port, or a redis:// URL with a password.

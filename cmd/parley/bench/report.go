@@ -24,7 +24,7 @@ type Report struct {
 	Frames       int64    `json:"frames"`       // that carried this text
 	LateSessions int      `json:"lateSessions"` // sessions that had to be created under load, because --sessions was too low
 
-	FirstToken *Quantiles `json:"firstToken"` // from the send to the first text; null without streams
+	FirstToken *Quantiles `json:"firstToken"` // from the send to the first text; null for workloads other than streams
 	Turn       *Quantiles `json:"turn"`       // from the send to the end of the reply; null if no turn ended
 
 	ClientCPU float64 `json:"clientCPU"` // share of one core that the load generator used
@@ -183,7 +183,7 @@ func writeQuantiles(line func(name, format string, about ...any), name string, q
 	}
 }
 
-// each returns the figures of a turn and of a token.
+// each lists the figures of a turn and of a token, as texts.
 func (s *Server) each(r *Report) (all []string) {
 	if r.Turns > 0 {
 		all = append(all, fmt.Sprintf("%.0f µs a turn", s.CPUPerTurn))

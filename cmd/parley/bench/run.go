@@ -142,7 +142,7 @@ func (r *run) try(ctx context.Context, do turn) error {
 	return nil
 }
 
-// call makes turns one after the other until ctx ends.
+// call waits for delay, and then makes turns one after the other until ctx ends.
 func (r *run) call(ctx context.Context, delay time.Duration, do turn) {
 	for pause(ctx, delay) {
 		if err := do(ctx); err != nil && ctx.Err() == nil {
@@ -169,8 +169,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// measure waits for the warm-up, measures, and prints a line of progress each second. The load runs meanwhile. idle is the
-// server's resident memory before the load.
+// measure waits for the warm-up, and measures the load that other goroutines make. It prints a line of progress each second. idle
+// is the server's resident memory before the load.
 func (r *run) measure(ctx context.Context, workload string, idle int64) (*Report, error) {
 	if err := r.watch(ctx, workload+", warming up", r.Warmup, nil); err != nil {
 		return nil, err
@@ -193,7 +193,7 @@ func (r *run) measure(ctx context.Context, workload string, idle int64) (*Report
 	return r.report(workload, before, after, idle, resident), nil
 }
 
-// watch waits, and prints a line of progress each second. each is called after each second, and at the end.
+// watch waits for d. After each second, and at the end, it calls each and prints a line of progress.
 func (r *run) watch(ctx context.Context, what string, d time.Duration, each func()) error {
 	begun, last, lastAt := time.Now(), r.now(), time.Now()
 	for left := d; left > 0; left = d - time.Since(begun) {
@@ -227,7 +227,7 @@ func (c *counters) now() counts {
 	return counts{c.turns.Load(), c.failed.Load(), c.frames.Load(), c.bytes.Load()}
 }
 
-// sample is what is known at the beginning or at the end of the measured time.
+// sample holds all figures at the beginning or at the end of the measured time.
 type sample struct {
 	counts
 	at      time.Time
@@ -238,8 +238,8 @@ type sample struct {
 	redis   redisUsage
 }
 
-// sample reads all figures. The scrape of the metrics costs the server CPU time. So it comes first at the beginning (last is
-// false), and last at the end.
+// sample reads all figures. The request for /metrics costs the server CPU time, which must not count. So sample makes this
+// request first at the beginning of the measured time, and last at the end. last is true at the end.
 func (r *run) sample(ctx context.Context, last bool) (s sample, err error) {
 	if !last {
 		s.mallocs, s.hasHeap = r.client.mallocs(ctx)

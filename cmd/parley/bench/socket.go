@@ -15,12 +15,12 @@ import (
 	"parley/stream/wire"
 )
 
-// socket is a WebSocket of parley.v1. It decodes as little as possible, so that the load generator needs less CPU than the server.
-// One goroutine uses it.
+// socket is a WebSocket of parley.v1. It decodes as little as possible, so that the load generator needs less CPU than the
+// server. Only one goroutine may use a socket, except for drop.
 type socket struct {
 	ws     *websocket.Conn
 	buffer bytes.Buffer
-	unbind func() bool // ends the effect of the context of dial
+	unbind func() bool // from now on, the context of dial does not break the socket
 }
 
 const (
@@ -57,7 +57,7 @@ func (c *client) dial(ctx context.Context) (*socket, error) {
 	return s, nil
 }
 
-// close closes the socket with a close frame and waits for the server's.
+// close closes the socket with a close frame, and waits for the close frame of the server.
 func (s *socket) close() {
 	s.unbind()
 	_ = s.ws.Close(websocket.StatusNormalClosure, "")
@@ -80,7 +80,7 @@ func (s *socket) write(request map[string]string) error {
 
 // read reads a frame. It is valid until the next call.
 func (s *socket) read() ([]byte, error) {
-	// The background context costs no goroutine. The end of a run drops the socket instead.
+	// The background context costs no goroutine. When a run ends, drop makes the read fail.
 	_, reader, err := s.ws.Reader(context.Background())
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (s *socket) subscribe(session string) error {
 	return err
 }
 
-// ending is the end of a reply, as a terminal frame has it.
+// ending is the end of a reply, from its terminal frame.
 type ending struct {
 	status string
 	tokens int // of the reply
@@ -166,7 +166,7 @@ func parseEnding(frame []byte, got int) (ending, error) {
 	if err := json.Unmarshal(frame, &end); err != nil {
 		return ending{}, fmt.Errorf("a terminal frame: %w", err)
 	}
-	if end.Message.Content != nil && len(*end.Message.Content) != got { // a pipe does not keep the text
+	if end.Message.Content != nil && len(*end.Message.Content) != got { // nil from a pipe, which does not keep the text
 		return ending{}, errText
 	}
 	return ending{end.Message.Status, end.Message.Usage.Completion}, nil

@@ -139,7 +139,7 @@ func newRefusal(request string, status int, text []byte) *refusal {
 	return &refusal{request, status, body.Error.Code, body.Error.Message}
 }
 
-// explain says which server does not respond.
+// explain returns err with the address of the server that does not respond.
 func (c *client) explain(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err // without the method and the URL, which follow

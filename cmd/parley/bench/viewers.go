@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Viewers runs one caller whose replies n viewers read, each on a socket of its own. A token that reaches a viewer is a delivery:
-// the tokens of the report are the deliveries.
+// Viewers runs one caller. n viewers read its replies, each on a socket of its own. The report counts a token once for each
+// viewer that got it.
 func Viewers(ctx context.Context, o Options, n int, reply Reply) (*Report, error) {
 	r, err := newRun(o)
 	if err != nil {
@@ -19,7 +19,7 @@ func Viewers(ctx context.Context, o Options, n int, reply Reply) (*Report, error
 	if err != nil {
 		return nil, err
 	}
-	if _, err := r.post(ctx, session.id, Reply{Tokens: 1}); err != nil { // what the first turn makes the server load does not count
+	if _, err := r.post(ctx, session.id, Reply{Tokens: 1}); err != nil { // loads the vocabulary before the memory is read
 		return nil, fmt.Errorf("the first turn failed: %w", err)
 	}
 	idle := r.resident()
@@ -35,7 +35,7 @@ func Viewers(ctx context.Context, o Options, n int, reply Reply) (*Report, error
 	for _, s := range opened.all {
 		readers.Go(func() { v.read(s, opened) })
 	}
-	r.Duration = max(o.Duration, 2*reply.length()) // so that a reply ends meanwhile
+	r.Duration = max(o.Duration, 2*reply.length()) // so that a reply ends in the measured time
 	report, err := r.drive(ctx, workloadViewers, 1, 0, func(ctx context.Context) error { return v.turn(ctx, session.id, n, reply) })
 	if report != nil && report.Server != nil {
 		report.Server.ResidentIdle = idle
@@ -43,7 +43,7 @@ func Viewers(ctx context.Context, o Options, n int, reply Reply) (*Report, error
 	return report.with(n, reply, "viewer"), err
 }
 
-// viewing connects the caller of Viewers with the viewers.
+// viewing is a run of Viewers.
 type viewing struct {
 	*run
 	ends chan ending // one for each viewer and turn

@@ -19,8 +19,8 @@ const (
 	workloadAdmissions = "admissions"
 )
 
-// Reply is what the model under the server should reply. The load generator writes it into its messages, and ScriptedModel
-// follows it. Another model replies what it likes.
+// Reply describes the replies of a run. The text of each message asks the model for such a reply. ScriptedModel obeys; another
+// model may reply anything.
 type Reply struct {
 	Tokens   int
 	Interval time.Duration // between two tokens; 0 for no pause
@@ -183,8 +183,8 @@ func (r *run) request(ctx context.Context, reply Reply) error {
 	return nil
 }
 
-// Admissions runs n callers whose requests are refused as invalid after the server has checked the key and the rate limit. So it
-// measures what each request pays before its own work.
+// Admissions runs n callers that send invalid requests. The server checks the key and the rate limit before it refuses such a
+// request. So Admissions measures the cost of these checks.
 func Admissions(ctx context.Context, o Options, n int) (*Report, error) {
 	r, err := newRun(o)
 	if err != nil {
@@ -205,7 +205,7 @@ func (r *run) admission(ctx context.Context, key string) error {
 	return nil
 }
 
-// orNil returns an error for a request that was accepted.
+// orNil returns err, or an error that says that a request was accepted if err is nil.
 func orNil(err error) error {
 	if err == nil {
 		return errors.New("it was accepted")
@@ -220,7 +220,7 @@ func Idle(ctx context.Context, o Options, n int) (*Report, error) {
 		return nil, err
 	}
 	defer r.close(ctx)
-	first, err := r.client.dial(ctx) // what the first socket makes the server load does not count
+	first, err := r.client.dial(ctx) // before the memory is read, because the server also allocates for its first socket
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +252,7 @@ func Idle(ctx context.Context, o Options, n int) (*Report, error) {
 	return report, nil
 }
 
-// sockets are open sockets whose frames nobody wants.
+// sockets holds open sockets.
 type sockets struct {
 	all     []*socket
 	lost    atomic.Int64 // sockets that ended before drop

@@ -68,7 +68,7 @@ func startNodes(t testing.TB, args []string) (nodes []*Server) {
 	return nodes
 }
 
-// join makes the first master meet the given servers.
+// join makes the first master add the given servers to the Cluster (CLUSTER MEET).
 func (c *Nodes) join(servers []*Server) {
 	for _, s := range servers {
 		s.t.Helper()
