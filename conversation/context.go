@@ -14,6 +14,8 @@ type ContextStore interface {
 	// its journalled text. If Index has embeddings, the caller will embed the new message. Then, if ctx carries an admission
 	// (auth.Admission), Context charges tokens to the limit of tokens a minute, or returns an *auth.LimitError.
 	Context(ctx context.Context, owner Owner, sessionID string, tokens int) (Context, error)
+	// Summary returns a session and its summary. It reads far less than Context.
+	Summary(ctx context.Context, owner Owner, sessionID string) (Session, Summary, error)
 	// MessagesByID returns messages of a session in the order of ids. It leaves out messages that do not exist.
 	MessagesByID(ctx context.Context, owner Owner, sessionID string, ids []string) ([]Message, error)
 	// SaveSummary replaces the session's summary. after is the Last of the replaced summary; "" for none. SaveSummary

@@ -21,7 +21,8 @@
 // and an offset.
 //
 // A turn is a message and the reply to it. The turn begins when the store has written the message and an empty reply.
-// It ends when the store has written the reply's final state. In the window, a message and its reply are called an
+// It ends when the store has written the reply's final state. The model may be called while the store writes the
+// beginning; nothing of the reply is shown or stored before the turn has begun. In the window, a message and its reply are called an
 // exchange. A prompt contains an exchange whole or not at all. Only a reply that failed or has no text is left out
 // alone. If a reply failed without text, its whole exchange is left out.
 //

@@ -92,6 +92,10 @@ type NewTurn struct {
 	// after the grant.
 	Waiter      string
 	Idempotency *Idempotency // nil for none
+	// Prepared may be nil. A store may call it once, before BeginTurn returns, with the turn that BeginTurn is about to make
+	// durable. It must return at once. The turn has begun only if BeginTurn returns a turn with the same Key: the write may
+	// fail, or another attempt may begin another turn.
+	Prepared func(TurnStart)
 }
 
 // TurnStart is the result of BeginTurn: a turn that has begun, or the reason why no turn has begun.

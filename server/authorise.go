@@ -104,7 +104,9 @@ func (s *Server) admit(c *gin.Context, p auth.Principal, h handler) (any, error)
 	if errors.Is(err, auth.ErrInvalidToken) {
 		return nil, s.unauthenticated(c, err)
 	}
-	s.setOwnerLimits(c)
+	if !c.Writer.Written() { // a response that is written already has these headers
+		s.setOwnerLimits(c)
+	}
 	return value, err
 }
 

@@ -20,10 +20,10 @@ var operations = []struct {
 	messages                 int // messages of the session before the request
 	allocations              float64
 }{
-	{"create a session", "POST", "/v1/sessions", `{"userId":"user_0123456789abcdef"}`, 0, 225},
-	{"send, whole reply", "POST", "/v1/sessions/{id}/messages", `{"content":"What is the capital of France?"}`, 0, 560},
-	{"send, streaming", "POST", "/v1/sessions/{id}/messages", `{"content":"What is the capital of France?","streaming":true}`, 0, 435},
-	{"page of 20 messages", "GET", "/v1/sessions/{id}/messages?limit=20", "", 20, 206},
+	{"create a session", "POST", "/v1/sessions", `{"userId":"user_0123456789abcdef"}`, 0, 219},
+	{"send, whole reply", "POST", "/v1/sessions/{id}/messages", `{"content":"What is the capital of France?"}`, 0, 553},
+	{"send, streaming", "POST", "/v1/sessions/{id}/messages", `{"content":"What is the capital of France?","streaming":true}`, 0, 426},
+	{"page of 20 messages", "GET", "/v1/sessions/{id}/messages?limit=20", "", 20, 204},
 }
 
 // story is a model that sends 50 tokens.
@@ -76,7 +76,7 @@ func TestOperations_AllocationsBounded(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates")
 	}
-	p := startOn(t, newFile(t), story)
+	p := startOn(t, newFile(t), story, early)
 	for _, o := range operations {
 		t.Run(o.name, func(t *testing.T) {
 			const runs = 8
@@ -92,7 +92,7 @@ func TestOperations_AllocationsBounded(t *testing.T) {
 func BenchmarkOperation(b *testing.B) {
 	for _, o := range operations {
 		b.Run(o.name, func(b *testing.B) {
-			p := startOn(b, newFile(b), story)
+			p := startOn(b, newFile(b), story, early)
 			serve := p.requests(b.N, o.method, o.path, o.body, o.messages)
 			b.ReportAllocs()
 			b.ResetTimer()

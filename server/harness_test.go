@@ -26,6 +26,7 @@ import (
 	"parley/auth"
 	"parley/auth/limit"
 	"parley/conversation"
+	"parley/conversation/conversationtest"
 	"parley/conversation/service"
 	"parley/models"
 	"parley/server"
@@ -125,7 +126,7 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 		t.Fatal(err)
 	}
 	inner := service.Options{
-		Store: backend.Conversation, Nodes: backend.Nodes, Models: models.Of(models.New(model.Name(), model, 0)), Count: count, Log: log,
+		Store: conversationtest.BegunFirst{Store: backend.Conversation}, Nodes: backend.Nodes, Models: models.Of(models.New(model.Name(), model, 0)), Count: count, Log: log,
 		// So long that no test reaches these timeouts, even on a slow machine.
 		Timeouts: stream.Timeouts{FirstByte: testTimeout, Stall: testTimeout},
 	}
@@ -135,6 +136,7 @@ func serve(t testing.TB, url string, listener net.Listener, dial func(context.Co
 	}
 	outer := server.Options{
 		Keys: auth.NewKeys(backend.Keys, auth.Options{AdminKey: adminKey}), Limits: auth.NewLimits(tiers), Ready: backend.Ping, Log: log,
+		Models: models.Of(models.New("scripted", model, 0)),
 	}
 	for _, o := range options {
 		o(&outer, &inner)
@@ -178,6 +180,9 @@ func count(s string) int { return (len(s) + 3) / 4 }
 func withStore(wrap func(conversation.Store) conversation.Store) option {
 	return func(_ *server.Options, o *service.Options) { o.Store = wrap(o.Store) }
 }
+
+// early is an option: the model is called while the embedded store writes the beginning of a turn, as in production.
+func early(_ *server.Options, o *service.Options) { conversationtest.Early(o) }
 
 // key creates an API key of an account in live mode and returns the key's secret.
 func (p *parley) key(account string, scopes ...auth.Scope) string {

@@ -18,8 +18,8 @@ import (
 	"parley/stream"
 )
 
-// Metrics holds the Prometheus metrics of one process, in its own registry. Label values come from the code alone
-// (route patterns, methods, statuses, endings), never from a request: an id or a key must not reach a monitoring system,
+// Metrics holds the Prometheus metrics of one process, in its own registry. Label values come from the code (route patterns,
+// methods, statuses, endings) and from the configuration (names of models), never from a request: an id or a key must not reach a monitoring system,
 // and a client must not be able to create time series.
 type Metrics struct {
 	// static
@@ -27,7 +27,7 @@ type Metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	replies  *prometheus.CounterVec
-	first    prometheus.Histogram
+	first    *prometheus.HistogramVec
 	embeds   *prometheus.CounterVec
 	embedded prometheus.Counter       // tokens sent to the embedding model
 	routes   map[route]*routeMetrics  // filled by mountMetrics
@@ -74,12 +74,12 @@ func NewMetrics() *Metrics {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"method", "route"}),
 		replies: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "parley_model_calls_total", Help: "Finished calls to the model, by how they ended.",
-		}, []string{"ending"}),
-		first: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "parley_model_calls_total", Help: "Finished calls to a model, by its configured name and how they ended.",
+		}, []string{"model", "ending"}),
+		first: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "parley_model_first_token_seconds", Help: "Time from the call to the model to its first text.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
-		}),
+		}, []string{"model"}),
 		embeds: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "parley_embedding_calls_total", Help: "Finished calls to the embedding model, by how they ended: completed, late (timed out) or failed.",
 		}, []string{"ending"}),
@@ -126,6 +126,7 @@ func (s *Server) mountMetrics() {
 		}),
 		s.refusals("server", transport.ErrFull), s.refusals("client", transport.ErrClientFull),
 	)
+	m.mountModels(s.Models)
 	s.engine.GET("/metrics", gin.WrapH(promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})))
 	for _, r := range s.engine.Routes() {
 		m.routes[route{r.Method, r.Path}] = m.newRoute(r.Method, r.Path)
@@ -174,13 +175,17 @@ func (r *routeMetrics) count(status int) {
 	(*counter).Inc()
 }
 
-// Model wraps model to count its calls and to measure the time to the first text. The wrapper costs one closure per call and one
-// comparison per delta.
-func (m *Metrics) Model(model stream.Model) stream.Model { return countedModel{model, m} }
+// Model wraps model to count its calls and to measure the time to the first text. The label is the name of model, so it must be a
+// configured name. The wrapper costs one closure per call and one comparison per delta.
+func (m *Metrics) Model(model stream.Model) stream.Model {
+	label := prometheus.Labels{"model": model.Name()}
+	return countedModel{model, m.replies.MustCurryWith(label), m.first.With(label)}
+}
 
 type countedModel struct {
 	stream.Model
-	metrics *Metrics
+	replies *prometheus.CounterVec // lacks only the label ending
+	first   prometheus.Observer
 }
 
 // Generate implements stream.Model.
@@ -189,7 +194,7 @@ func (m countedModel) Generate(ctx context.Context, request stream.Request, writ
 	result, err := m.Model.Generate(ctx, request, func(delta []byte) {
 		if silent && len(delta) > 0 {
 			silent = false
-			m.metrics.first.Observe(time.Since(began).Seconds())
+			m.first.Observe(time.Since(began).Seconds())
 		}
 		write(delta)
 	})
@@ -202,7 +207,7 @@ func (m countedModel) Generate(ctx context.Context, request stream.Request, writ
 	case errors.Is(cause, stream.ErrInterrupted):
 		ending = stream.Interrupted
 	}
-	m.metrics.replies.WithLabelValues(string(ending)).Inc()
+	m.replies.WithLabelValues(string(ending)).Inc()
 	return result, err
 }
 

@@ -256,6 +256,7 @@ func (r *recount) addNode(backend *store.Backend) {
 	}
 	n.handler = server.New(server.Options{
 		Conversation: n.service, Keys: n.keys, Limits: auth.NewLimits(tiers), Ready: backend.Ping, Log: log,
+		Models: models.Of(models.New("recount", r, 0)),
 	})
 	r.nodes = append(r.nodes, n)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"parley/auth"
+	"parley/conversation/conversationtest"
 	"parley/conversation/service"
 	"parley/server"
 	"parley/stream/wire"
@@ -238,7 +239,7 @@ func TestSocket_KeyStoreUnreachable_StaysOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := &brokenKeys{}
 		p := startPiped(t, echo, func(o *server.Options, c *service.Options) {
-			broken.Store = c.Store.(auth.Store) // the embedded store implements auth.Store too
+			broken.Store = c.Store.(conversationtest.BegunFirst).Store.(auth.Store) // the embedded store implements auth.Store too
 			o.Keys = auth.NewKeys(broken, auth.Options{AdminKey: adminKey})
 		})
 		s := p.dialWith(t, p.key("acme", auth.Admin))

@@ -13,6 +13,7 @@ import (
 	"parley/auth"
 	"parley/conversation"
 	"parley/conversation/service"
+	"parley/models"
 	"parley/server/socket"
 	"parley/server/transport"
 )
@@ -25,6 +26,9 @@ type Options struct {
 	Page         Page // serves the files outside the API; nil if there are none
 	// Ready returns nil if the service can serve requests, otherwise the reason why it cannot.
 	Ready func(ctx context.Context) error
+	// Models are the models that sessions can name. If RequireModel is true, /readyz fails while the default model cannot be used.
+	Models       *models.Set
+	RequireModel bool
 	// Origins lists other origins, such as "https://chat.example.com". Their pages may open sockets too.
 	Origins []string
 	// PublicURL is the origin under which clients reach the server, such as "https://chat.example.com". It is the base of the
@@ -119,6 +123,7 @@ func (s *Server) route() {
 		{"GET", "/v1/sessions/:sessionId/messages/:messageId/stream", auth.ReadMessages, []string{"format"}, s.streamMessage},
 		{"POST", "/v1/sessions/:sessionId/context", auth.ReadMessages, nil, s.previewContext},
 		{"POST", "/v1/stream/tickets", auth.ReadMessages, nil, s.issueTicket},
+		{"GET", "/v1/models", auth.ReadSessions, nil, s.listModels},
 		{"GET", "/v1/analytics/metrics", auth.ReadAnalytics, []string{"startDate", "endDate", "granularity"}, s.page(s.getMetrics)},
 		{"GET", "/v1/analytics/usage", auth.ReadAnalytics, []string{"userId"}, s.getUsage},
 		{"POST", "/v1/keys", auth.Admin, nil, s.createKey},
@@ -157,7 +162,7 @@ func (s *Server) health(*gin.Context) (any, error) { return gin.H{"status": "ok"
 const readyTimeout = 2 * time.Second
 
 // ready reports whether a load balancer should send requests here. It succeeds if the store is available and the server is not
-// draining.
+// draining. The model is only reported, unless the server requires it.
 func (s *Server) ready(c *gin.Context) (any, error) {
 	if s.draining.Load() {
 		return nil, conversation.ErrDraining
@@ -167,5 +172,9 @@ func (s *Server) ready(c *gin.Context) (any, error) {
 	if err := s.Ready(ctx); err != nil {
 		return nil, conversation.Unavailable(err)
 	}
-	return gin.H{"status": "ready"}, nil
+	model := s.Models.Default().Status()
+	if s.RequireModel && model.State != models.Ready {
+		return nil, modelUnavailable(model)
+	}
+	return readiness{Status: "ready", Model: model.State, Reason: model.Problem, Message: model.Problem.Meaning()}, nil
 }

@@ -21,7 +21,7 @@ var unavailableErrors = map[string]error{
 	"inflight_limit": conversation.ErrInflightLimit, "inflight_share": conversation.ErrInflightShare,
 	"cancel_pending": conversation.ErrCancelPending, "draining": conversation.ErrDraining,
 	"connections": transport.ErrFull, "client_connections": transport.ErrClientFull,
-	"pages_busy": api.ErrPagesBusy, "unread_responses": api.ErrUnread,
+	"pages_busy": api.ErrPagesBusy, "unread_responses": api.ErrUnread, "model_unreachable": api.ErrModel,
 	"ending_not_stored": conversation.ErrEndingNotStored, "reply_lost": conversation.ErrReplyLost, "turn_unknown": conversation.ErrTurnUnknown,
 	"store_busy":    fmt.Errorf("%w: pool timeout", conversation.ErrStoreBusy),
 	"store_timeout": conversation.Unavailable(fmt.Errorf("reading: %w", context.DeadlineExceeded)),

@@ -62,7 +62,10 @@ func (f *Frame) WriteTo(w io.Writer) (written int64, err error) {
 // their buffers in memory for nothing.
 const maxPooledFrame = 64 << 10
 
-var framePool = sync.Pool{New: func() any { return new(Frame) }}
+// firstFrame is the capacity of a new buffer, in bytes: enough for the frame of a token, which has about 190 bytes.
+const firstFrame = 256
+
+var framePool = sync.Pool{New: func() any { return &Frame{bytes: make([]byte, 0, firstFrame)} }}
 
 func newFrame(topic string, event Event, encoder Encoder) *Frame {
 	f := framePool.Get().(*Frame)

@@ -24,7 +24,7 @@ type Viewer struct {
 	position Position
 	entry    *Entry   // the message that is being shown; nil between two messages
 	page     []*Entry // messages that were read from history and not yet shown
-	asOf     uint64   // the topic's version just before the last read of history
+	asOf     uint64   // the topic's version just before the last read of history, or of the position for StartAtEnd
 	read     uint64   // history has no more messages for this viewer while the topic has this version
 	// clears and summaries are copies of the topic's counters. If a counter of the topic is greater than its copy, the
 	// viewer must be shown an event.
@@ -45,7 +45,9 @@ func (h *Hub) Subscribe(topic string, history History, wake func()) *Viewer {
 	t := h.Open(topic)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return &Viewer{topic: t, history: history, wake: wake, clears: t.clears, summaries: t.summaries, position: After("")}
+	return &Viewer{
+		topic: t, history: history, wake: wake, clears: t.clears, summaries: t.summaries, position: After(""), asOf: t.version,
+	}
 }
 
 // Start sets the position at which Next begins.
@@ -54,6 +56,13 @@ func (v *Viewer) Start(position Position) {
 		position.Ended = true // no message has the id "", so Next must not look for the rest of such a message
 	}
 	v.position = position
+}
+
+// StartAtEnd is like Start for the end of the topic, which the caller must have read after Subscribe. Next then reads history
+// only if the topic has changed since Subscribe.
+func (v *Viewer) StartAtEnd(position Position) {
+	v.Start(position)
+	v.read = v.asOf
 }
 
 // Topic returns the topic that the viewer is subscribed to.

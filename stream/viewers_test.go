@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -124,5 +125,43 @@ func BenchmarkToken(b *testing.B) {
 				h.read(b, 0)
 			}
 		})
+	}
+}
+
+func TestStartAtEnd_TopicUnchanged_HistoryNotRead(t *testing.T) {
+	h, past := NewHub(), &fakeHistory{}
+	v := h.Subscribe("s", past, func() {})
+	defer v.Close()
+	v.StartAtEnd(After("m1"))
+	var got strings.Builder
+	drainInto(t, v, &got)
+	topic := h.Open("s")
+	defer topic.Close()
+	reply := NewReply("m2")
+	topic.Publish("m1", &Entry{ID: "m2", Reply: reply})
+	reply.Append([]byte("text"))
+	drainInto(t, v, &got)
+	if got.String() != "[m2:text" || past.reads != 0 {
+		t.Errorf("the viewer was shown %q and read history %d times, want 0", got.String(), past.reads)
+	}
+}
+
+// A reply begins and ends between Subscribe and Next, and has left the memory.
+func TestStartAtEnd_TopicChanged_HistoryRead(t *testing.T) {
+	h, past := NewHub(), &fakeHistory{}
+	v := h.Subscribe("s", past, func() {})
+	defer v.Close()
+	v.StartAtEnd(After("m1"))
+	topic := h.Open("s")
+	defer topic.Close()
+	reply := NewReply("m2")
+	topic.Publish("m1", &Entry{ID: "m2", Reply: reply})
+	reply.End(ended("text"))
+	past.add(&Entry{ID: "m2", Reply: EndedReply("m2", "text", ended("text"))})
+	topic.dropTail()
+	var got strings.Builder
+	drainInto(t, v, &got)
+	if got.String() != "[m2:text=completed]" {
+		t.Errorf("the viewer was shown %q", got.String())
 	}
 }

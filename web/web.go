@@ -60,45 +60,52 @@ var types = map[string]string{
 
 // Options configure the page.
 type Options struct {
-	// Simulated is true if the server uses the simulated model. The page then shows this, and its failure simulator offers the
-	// commands of the simulated model.
-	Simulated bool
+	// Simulated reports whether the server uses the simulated model. The page then shows this, and its failure simulator offers the
+	// commands of the simulated model. If Simulated is nil, the server never uses the simulated model.
+	Simulated func() bool
 }
 
 // Handler returns a handler for the page and its files.
 func Handler(options Options) Page {
-	served := make(Page)
+	served := Page{files: make(map[string]*File), simulated: options.Simulated}
 	files := Files()
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		content, err := fs.ReadFile(files, name)
-		if name == page && options.Simulated {
-			content = bytes.Replace(content, []byte(`<html `), []byte(`<html data-model="simulated" `), 1)
+		served.files["/static/"+name] = NewFile(types[path.Ext(name)], content)
+		if name == page {
+			served.marked = NewFile(types[".html"], bytes.Replace(content, []byte(`<html `), []byte(`<html data-model="simulated" `), 1))
 		}
-		served["/static/"+name] = NewFile(types[path.Ext(name)], content)
 		return err
 	})
 	if err != nil {
 		panic(err) // the files are in memory
 	}
-	served["/"] = served["/static/"+page]
-	delete(served, "/static/"+page)
+	served.files["/"] = served.files["/static/"+page]
+	delete(served.files, "/static/"+page)
 	return served
 }
 
 // Page serves the page at / and its files under /static/, for GET and HEAD. Other paths get 404 and other methods 405, in plain
 // text. A server with another error format must call Has first. Page is safe for concurrent use.
-type Page map[string]*File
+type Page struct {
+	files     map[string]*File
+	marked    *File       // the page while the server uses the simulated model
+	simulated func() bool // may be nil
+}
 
 // Has reports whether Page serves a file at path.
-func (h Page) Has(path string) bool { _, ok := h[path]; return ok }
+func (h Page) Has(path string) bool { _, ok := h.files[path]; return ok }
 
 // ServeHTTP implements http.Handler.
 func (h Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	Guard(w.Header())
-	f, ok := h[r.URL.Path]
+	f, ok := h.files[r.URL.Path]
+	if r.URL.Path == "/" && h.simulated != nil && h.simulated() {
+		f = h.marked
+	}
 	switch {
 	case !ok:
 		http.Error(w, "not found", http.StatusNotFound)

@@ -108,13 +108,20 @@ func TestHandler_NeitherGetNorHead_NotAllowed(t *testing.T) {
 	}
 }
 
-func TestHandler_SimulatedModel_MarkedInPage(t *testing.T) {
-	for _, simulated := range []bool{false, true} {
+func TestHandler_SimulatedModelWhileServing_MarkedInPage(t *testing.T) {
+	simulated := false
+	handler := Handler(Options{Simulated: func() bool { return simulated }})
+	etags := make(map[string]bool)
+	for _, simulated = range []bool{false, true, false} {
 		w := httptest.NewRecorder()
-		Handler(Options{Simulated: simulated}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 		if marked := strings.Contains(w.Body.String(), `<html data-model="simulated" lang="en">`); marked != simulated {
-			t.Errorf("with Simulated %v: the page has the attribute data-model: %v", simulated, marked)
+			t.Errorf("while the model is simulated: %v, the page has the attribute data-model: %v", simulated, marked)
 		}
+		etags[w.Header().Get("ETag")] = true
+	}
+	if len(etags) != 2 {
+		t.Errorf("the page has the ETags %v, want one for each form", etags)
 	}
 }
 

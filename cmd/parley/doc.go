@@ -16,9 +16,9 @@
 //
 //  1. Check the flags. Every flag has an environment variable. An error names the flag and the variable, and never repeats a
 //     value that may hold a secret.
-//  2. Choose the model: the configured model, or the first model that a local server (Ollama, llama.cpp) lists, or the simulated
-//     model. The simulated model is labelled as simulated everywhere. If --model and the URL or key of an API are set, the model
-//     server need not run yet.
+//  2. Open the models (package models): the configured models, or a local server (Ollama, llama.cpp), or the simulated model until
+//     a local server is found. The simulated model is labelled as simulated everywhere, and PARLEY_REQUIRE_MODEL refuses it. A
+//     configured model server need not run yet: it is probed in the background.
 //  3. Open the store. The embedded store is locked by one process; Redis is shared by any number of nodes.
 //  4. Start the conversation service. With the embedded store, the service ends the orphans of a crash before the first request.
 //  5. Listen, and only then create the first admin key. A start that fails must not create a key, because nobody would see its

@@ -57,7 +57,7 @@ var packages = []allowedImports{
 	{"server/transport/transporttest", nil},
 	{"server/api", []string{"server/transport", "conversation", "stream", "models", "auth", "auth/limit"}}, // shared by REST and sockets; its responses show the figures of a limit
 	{"server/socket", []string{"server/transport", "conversation", "conversation/turn", "stream", "stream/wire", "auth", "server/api"}},
-	{"server", []string{"server/api", "server/socket", "server/docs", "server/transport", "conversation", "conversation/service", "conversation/turn", "conversation/usage", "stream", "stream/wire", "models", "auth", "auth/limit", "web"}},
+	{"server", []string{"server/api", "server/socket", "server/docs", "server/transport", "conversation", "conversation/service", "conversation/turn", "conversation/usage", "stream", "stream/openai", "stream/wire", "models", "auth", "auth/limit", "web"}},
 	{"cmd/internal/child", nil},
 	{"cmd/internal/guide", nil},
 	{"cmd/parley/bench", []string{"stream/wire"}}, // a client of any server, and two small servers

@@ -34,9 +34,6 @@ const (
 	// drainMargin is the longest time between the drain timeout and the end of the process, even if the store does not respond. A
 	// store has 2 s for the endings of replies, and each of its calls takes 2 s at most. Clients have flushTimeout twice.
 	drainMargin = 10 * time.Second
-	// modelListTimeout limits the request for the list of models at the start. After this time, the start fails, and the error
-	// tells the user to check the URL and the server.
-	modelListTimeout = 10 * time.Second
 )
 
 // warmed builds the vocabulary of the counter in the background when the first API request arrives. So an idle process does not

@@ -47,11 +47,11 @@ func TestMemory_SmallestLimitApplies(t *testing.T) {
 	}
 }
 
-// TestServe_Idle_LoadsNoVocabulary reads how much memory a process allocates for its first message: at least the 6.8 MB of a
+// TestServe_Idle_LoadsNoVocabulary reads how much memory a process allocates for its first message: at least the 2 MiB of a
 // vocabulary. If the process had built its vocabulary before, the first message would take about 1 MB.
 func TestServe_Idle_LoadsNoVocabulary(t *testing.T) {
 	t.Parallel()
-	const vocabulary = 6_800_000
+	const vocabulary = 2 << 20
 	p := serveIn(t, t.TempDir(), newHeldModel(t, 1).env()...)
 	if status, _, err := p.call("GET", "/readyz", nil); err != nil || status != http.StatusOK {
 		t.Fatalf("/readyz: %d %v", status, err)

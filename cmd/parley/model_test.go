@@ -79,6 +79,7 @@ func (m *wordsModel) env() []string {
 // messages gets 400.
 func newestMessage(w http.ResponseWriter, r *http.Request, name string) (asked string, ok bool) {
 	if strings.HasSuffix(r.URL.Path, "/models") {
+		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model"}]}`, name)
 		return "", false
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -25,6 +26,7 @@ import (
 //	serve [VARIABLE=VALUE …]    starts `parley serve`; sets $PARLEY, $ADDRESS and, if the server prints a key, $KEY
 //	shutdown                    stops the server with SIGTERM and writes its output to the files out and errs
 //	call METHOD PATH [BODY]     makes a request to the server with $KEY; prints the status and the body
+//	await REGEXP METHOD PATH    repeats a request until the body of the response matches
 //	keyid                       sets $KEYID to the key id in the standard error of the previous command
 //	secret FILE                 sets $KEY to the content of FILE
 //	count N REGEXP FILE         REGEXP must match N times in FILE
@@ -50,6 +52,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "count": count, "call": func(ts *testscript.TestScript, _ bool, args []string) { callIn(ts, running(t, ts), args) },
+			"await": func(ts *testscript.TestScript, _ bool, args []string) { awaitIn(ts, running(t, ts), args) },
 			"serve": func(ts *testscript.TestScript, _ bool, args []string) {
 				p := start(t, command(t, ts.MkAbs("."), append([]string{"PARLEY_ADDR=" + ts.Getenv("PARLEY_ADDR")}, args...), "serve"))
 				ts.Defer(p.kill)
@@ -122,6 +125,25 @@ func callIn(ts *testscript.TestScript, p *process, args []string) {
 	encoded, err := json.Marshal(answer)
 	ts.Check(err)
 	fmt.Fprintf(ts.Stdout(), "%d %s\n", status, encoded)
+}
+
+func awaitIn(ts *testscript.TestScript, p *process, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: await REGEXP METHOD PATH")
+	}
+	p.key = ts.Getenv("KEY")
+	for late := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
+		_, answer, err := p.call(args[1], args[2], nil)
+		ts.Check(err)
+		encoded, err := json.Marshal(answer)
+		ts.Check(err)
+		if regexp.MustCompile(args[0]).Match(encoded) {
+			return
+		}
+		if time.Now().After(late) {
+			ts.Fatalf("the response is still %s, want a match of %s", encoded, args[0])
+		}
+	}
 }
 
 func count(ts *testscript.TestScript, neg bool, args []string) {

@@ -15,27 +15,21 @@ import (
 	"parley/auth/limit"
 	"parley/conversation/service"
 	"parley/conversation/tokens"
-	"parley/models"
 	"parley/server"
 	"parley/server/transport"
 	"parley/store"
 	"parley/stream"
-	"parley/stream/openai"
-	"parley/stream/simulated"
 	"parley/web"
 )
 
 // serve is `parley serve`.
 type serve struct {
-	Addr           string   `env:"PARLEY_ADDR" default:"127.0.0.1:8420" help:"Address to listen on; port 0 chooses a free port."`
-	Store          string   `env:"PARLEY_STORE" default:"file:parley.db" help:"Store of the sessions: file:PATH for one server, redis://HOST:PORT for any number of servers (also rediss://, redis+sentinel://HOST:PORT,…/MASTER, redis+cluster://HOST:PORT,…)."`
-	AdminKey       string   `env:"PARLEY_ADMIN_KEY" placeholder:"KEY" help:"Admin key of the default account (svc_live_…, at least 32 characters), instead of a generated one. Set it in the environment: other users can see command lines."`
-	Tier           string   `env:"PARLEY_TIER" enum:"free,pro,enterprise" default:"pro" help:"Tier of the default account: free, pro or enterprise."`
-	Tiers          string   `env:"PARLEY_TIERS" placeholder:"JSON" help:"Limits that override those of a tier, for example {\"pro\":{\"requestsPerMinute\":300,\"userRequestsPerMinute\":60}}. Fields: requestsPerMinute, tokensPerMinute, userRequestsPerMinute, userTokensPerMinute, framesPerMinute, requestsPerMonth, tokensPerMonth, enforceMonth, activeSessions, storedBytes, keys, sockets."`
-	Model          string   `env:"PARLEY_MODEL" placeholder:"NAME" help:"Name of the model. Default: the first that the model server lists."`
-	EmbeddingModel string   `env:"PARLEY_EMBEDDING_MODEL" placeholder:"NAME" help:"Embedding model of the same API, for sessions with the retention policy semantic. Default: none; these sessions compare words."`
-	BaseURL        string   `name:"base-url" env:"OPENAI_BASE_URL" placeholder:"URL" help:"URL of an OpenAI-compatible API, including its version. Default: a local Ollama or llama.cpp if one responds, otherwise a simulated model."`
-	APIKey         string   `name:"api-key" env:"OPENAI_API_KEY" placeholder:"KEY" help:"Key for that API. Set it in the environment: other users can see command lines."`
+	Addr     string `env:"PARLEY_ADDR" default:"127.0.0.1:8420" help:"Address to listen on; port 0 chooses a free port."`
+	Store    string `env:"PARLEY_STORE" default:"file:parley.db" help:"Store of the sessions: file:PATH for one server, redis://HOST:PORT for any number of servers (also rediss://, redis+sentinel://HOST:PORT,…/MASTER, redis+cluster://HOST:PORT,…)."`
+	AdminKey string `env:"PARLEY_ADMIN_KEY" placeholder:"KEY" help:"Admin key of the default account (svc_live_…, at least 32 characters), instead of a generated one. Set it in the environment: other users can see command lines."`
+	Tier     string `env:"PARLEY_TIER" enum:"free,pro,enterprise" default:"pro" help:"Tier of the default account: free, pro or enterprise."`
+	Tiers    string `env:"PARLEY_TIERS" placeholder:"JSON" help:"Limits that override those of a tier, for example {\"pro\":{\"requestsPerMinute\":300,\"userRequestsPerMinute\":60}}. Fields: requestsPerMinute, tokensPerMinute, userRequestsPerMinute, userTokensPerMinute, framesPerMinute, requestsPerMonth, tokensPerMonth, enforceMonth, activeSessions, storedBytes, keys, sockets."`
+	modelFlags
 	FirstByte      duration `name:"model-first-byte" env:"PARLEY_MODEL_FIRST_BYTE" default:"120s" help:"Timeout for the first byte of a model's response."`
 	Stall          duration `name:"model-stall" env:"PARLEY_MODEL_STALL" default:"60s" help:"Timeout for each further byte of the response."`
 	MaxReplyBytes  int      `env:"PARLEY_MAX_REPLY_BYTES" default:"1048576" help:"Maximum size of a reply's text in bytes, from 4096 to 16777216. A reply may also have at most 256 bytes for each token of its room. A longer reply ends as completed, with the finish reason length."`
@@ -82,11 +76,13 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 	if err != nil {
 		return fmt.Errorf("--trusted-proxies (PARLEY_TRUSTED_PROXIES): %w", err)
 	}
-	chosen, err := c.chooseModels(ctx)
+	metrics := server.NewMetrics()
+	set, err := c.openModels(ctx, metrics, log)
 	if err != nil {
 		return err
 	}
-	model := chosen.model
+	defer set.Close()
+	embedder := c.embedder(set)
 	backend, err := store.Open(ctx, c.Store, log)
 	if err != nil {
 		return fmt.Errorf("--store (PARLEY_STORE): %w", err)
@@ -96,11 +92,10 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 			log.Error("could not close the store", "error", err)
 		}
 	}()
-	counter := tokens.For(model.Name())
-	metrics := server.NewMetrics()
-	set := models.Of(models.New(model.Name(), metrics.Model(model), 0))
+	// All stored counts come from one vocabulary, whatever model a session uses: the vocabulary of the configured default model.
+	counter := tokens.For(set.Default().Config().Model)
 	service := service.New(service.Options{
-		Store: backend.Conversation, Nodes: backend.Nodes, Models: set, Embedder: metrics.Embedder(chosen.embedder),
+		Store: backend.Conversation, Nodes: backend.Nodes, Models: set, Embedder: metrics.Embedder(embedder),
 		Count: counter.Count, Log: log,
 		Timeouts:      stream.Timeouts{FirstByte: time.Duration(c.FirstByte), Stall: time.Duration(c.Stall)},
 		MaxReplyBytes: c.MaxReplyBytes, MaxInFlight: c.maxInFlight(),
@@ -114,12 +109,12 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 			log.Warn("could not write when keys were last used", "error", err)
 		}
 	}()
-	_, isSimulated := model.(*simulated.Model)
 	connections := transport.New(transport.Options{
 		Max: c.maxConnections(log), MaxPerClient: c.MaxPerAddress, Proxies: proxies, Log: log,
 	})
 	handler := server.New(server.Options{
-		Conversation: service, Keys: keys, Limits: auth.NewLimits(tiers), Page: web.Handler(web.Options{Simulated: isSimulated}), Ready: backend.Ping,
+		Conversation: service, Keys: keys, Limits: auth.NewLimits(tiers), Page: web.Handler(web.Options{Simulated: set.Simulated}), Ready: backend.Ping,
+		Models: set, RequireModel: c.RequireModel,
 		Origins: c.Origins, PublicURL: c.PublicURL, MaxSockets: c.MaxSockets, Connections: connections, Metrics: metrics, Log: log,
 	})
 	listener, err := net.Listen("tcp", c.Addr)
@@ -127,7 +122,7 @@ func (c *serve) Run(ctx context.Context, stop context.CancelFunc, o output) erro
 		service.Drain(ctx)
 		return fmt.Errorf("--addr (PARLEY_ADDR): %w", explainListen(c.Addr, err))
 	}
-	if err := c.announce(ctx, o, keys, backend.Name, pageAt(listener.Addr()), chosen.described); err != nil {
+	if err := c.announce(ctx, o, keys, backend.Name, pageAt(listener.Addr()), described(set, embedder)); err != nil {
 		service.Drain(ctx)
 		return err
 	}
@@ -153,8 +148,8 @@ func (c *serve) check() error {
 			return fmt.Errorf("--admin-key (PARLEY_ADMIN_KEY): %w", err)
 		}
 	}
-	if c.BaseURL != "" && originOf(c.BaseURL) == "" {
-		return errors.New("--base-url (OPENAI_BASE_URL): invalid URL: it must begin with http:// or https:// and a host, for example http://127.0.0.1:11434/v1")
+	if err := c.modelFlags.check(); err != nil {
+		return err
 	}
 	if c.PublicURL != "" && originOf(c.PublicURL) != c.PublicURL {
 		return fmt.Errorf("--public-url (PARLEY_PUBLIC_URL): invalid URL %q: use scheme and host alone, for example https://chat.example.com", c.PublicURL)
@@ -226,73 +221,6 @@ func (c *serve) logger(o output) *slog.Logger {
 		return slog.New(newFaultLog(slog.NewJSONHandler(o.errs, options)))
 	}
 	return slog.New(newFaultLog(slog.NewTextHandler(o.errs, options)))
-}
-
-// chosenModels holds the models that serve uses, and their description for the start-up text.
-type chosenModels struct {
-	model     stream.Model
-	embedder  stream.Embedder // nil if none is configured
-	described string
-}
-
-// chooseModels returns the configured models. Without configuration, it returns the model of a local server that responds, or
-// else the simulated model.
-func (c *serve) chooseModels(ctx context.Context) (chosen chosenModels, err error) {
-	api, err := c.chooseAPI(ctx)
-	if err != nil {
-		return chosenModels{}, err
-	}
-	if api == nil {
-		if c.EmbeddingModel != "" {
-			return chosenModels{}, noServer("--embedding-model (PARLEY_EMBEDDING_MODEL)")
-		}
-		described := "the built-in simulated model: NO AI. For a real model, set OPENAI_BASE_URL or start Ollama"
-		return chosenModels{model: simulated.New(simulated.Options{}), described: described}, nil
-	}
-	chosen = chosenModels{model: openai.New(*api), described: api.Name}
-	if c.EmbeddingModel != "" {
-		embedding := *api
-		embedding.Name = c.EmbeddingModel
-		chosen.embedder = openai.NewEmbedder(embedding)
-		chosen.described += ", embeddings by " + embedding.Name
-	}
-	if c.BaseURL == "" && c.APIKey == "" {
-		chosen.described += " at " + api.BaseURL
-	}
-	return chosen, nil
-}
-
-// chooseAPI returns the URL, the key and the model name of the model server. It returns nil for the simulated model.
-func (c *serve) chooseAPI(ctx context.Context) (*openai.Options, error) {
-	if c.BaseURL == "" && c.APIKey == "" {
-		base, first, ok := openai.Detect(ctx)
-		switch {
-		case !ok && c.Model != "":
-			return nil, noServer("--model (PARLEY_MODEL)")
-		case !ok:
-			return nil, nil
-		}
-		return &openai.Options{BaseURL: base, Name: cmp.Or(c.Model, first)}, nil
-	}
-	api := openai.Options{BaseURL: c.BaseURL, Key: c.APIKey, Name: c.Model}
-	if api.Name != "" {
-		return &api, nil
-	}
-	if c.BaseURL == "" {
-		return nil, errors.New("--api-key (OPENAI_API_KEY) is set without a model: set --model (PARLEY_MODEL) too, because many models of OpenAI cannot chat")
-	}
-	limit, cancel := context.WithTimeout(ctx, modelListTimeout)
-	defer cancel()
-	var err error
-	if api.Name, err = openai.FirstModel(limit, c.BaseURL, c.APIKey); err != nil {
-		return nil, fmt.Errorf("could not list the models of the server at --base-url (OPENAI_BASE_URL): %w. Check the URL and that the server runs, or set --model (PARLEY_MODEL) to skip the list", err)
-	}
-	return &api, nil
-}
-
-// noServer returns the error for a flag that names a model although no model server is configured or detected.
-func noServer(flag string) error {
-	return fmt.Errorf("%s is set, but no local model server responds: set --base-url (OPENAI_BASE_URL), or --api-key (OPENAI_API_KEY) for OpenAI", flag)
 }
 
 // pageAt returns the URL of the page for a browser on this machine.

@@ -171,14 +171,14 @@ func (s *Summaries) run(ctx context.Context, owner conversation.Owner, f *prompt
 // catchUp makes f adopt the session's newest summary. The round trip to the store is cheap compared with a call to the
 // model. catchUp returns ErrStale if the history was cleared after f was read.
 func (s *Summaries) catchUp(ctx context.Context, owner conversation.Owner, f *prompt.Fit) error {
-	now, err := s.Store.Context(ctx, owner, f.Session.ID, 0)
+	session, summary, err := s.Store.Summary(ctx, owner, f.Session.ID)
 	if err != nil {
 		return err
 	}
-	if now.Session.Cleared != f.Session.Cleared {
+	if session.Cleared != f.Session.Cleared {
 		return conversation.ErrStale
 	}
-	f.Adopt(now.Summary)
+	f.Adopt(summary)
 	return nil
 }
 

@@ -47,8 +47,21 @@ type Option = func(*service.Options)
 // Start runs a node on its own store until the test ends.
 func Start(t testing.TB, model stream.Model, options ...Option) *Node {
 	t.Helper()
-	return startOn(t, openStore(t), nil, model, options...)
+	return startOn(t, BegunFirst{openStore(t)}, nil, model, options...)
 }
+
+// BegunFirst is a store that does not report a turn before it has begun (see conversation.NewTurn.Prepared). So a test that
+// sees the call of the model can read the turn in the store.
+type BegunFirst struct{ conversation.Store }
+
+// BeginTurn implements conversation.Store.
+func (s BegunFirst) BeginTurn(ctx context.Context, owner conversation.Owner, m conversation.NewTurn) (conversation.TurnStart, error) {
+	m.Prepared = nil
+	return s.Store.BeginTurn(ctx, owner, m)
+}
+
+// Early is an option: the model is called while the store writes the beginning of a turn, as in production.
+func Early(o *service.Options) { o.Store = o.Store.(BegunFirst).Store }
 
 func openStore(t testing.TB) *embedded.Store {
 	t.Helper()

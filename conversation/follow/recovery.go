@@ -54,7 +54,11 @@ func (f *Follower) View(ctx context.Context, owner conversation.Owner, sessionID
 			position = stream.After(session.Cleared)
 		}
 	}
-	viewer.Start(position)
+	if from == nil && session.LiveReply == "" {
+		viewer.StartAtEnd(position)
+	} else {
+		viewer.Start(position)
+	}
 	return viewer, position, recovered, nil
 }
 

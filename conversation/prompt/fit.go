@@ -58,7 +58,8 @@ func weigh(x *conversation.Indexed) Message {
 
 // New returns a Fit of message. c is the Context that the store returned for message. Call Plan before you use Result.
 func New(c conversation.Context, message conversation.Message) *Fit {
-	f := &Fit{Context: c, message: message, Messages: make([]Message, 0, max(len(c.History), len(c.Index)))}
+	const added = 2 // the turn's own messages, which Add appends after the reply
+	f := &Fit{Context: c, message: message, Messages: make([]Message, 0, max(len(c.History), len(c.Index))+added)}
 	for i := range c.Index {
 		x := &c.Index[i]
 		if len(c.History) == 0 || x.ID < c.History[0].ID {
@@ -112,7 +113,7 @@ func (f *Fit) LimitTo(l Limit) { f.limit = l }
 func (f *Fit) Limit() Limit { return f.limit }
 
 // Size returns the window: the session's, or that of the model if the model's context is smaller.
-func (f *Fit) Size() window.Size { return f.limit.size(f.Session.Window()) }
+func (f *Fit) Size() window.Size { return f.limit.Size(f.Session.Window()) }
 
 // LacksIndex reports whether the window must choose among the messages, but the store has returned no index. The store returns an
 // index only if the session's own window is too small.

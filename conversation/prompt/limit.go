@@ -85,8 +85,8 @@ func (l Limit) Tokens() int {
 // providers returns the number of the provider's tokens for a number of our tokens, rounded up.
 func (l Limit) providers(tokens int) int { return int(math.Ceil(float64(tokens) * l.scale())) }
 
-// size returns the window for a session whose own window is z: the smaller of the two.
-func (l Limit) size(z window.Size) window.Size {
+// Size returns the window for a session whose own window is z: the smaller of the two.
+func (l Limit) Size(z window.Size) window.Size {
 	if tokens := l.Tokens(); tokens > 0 && tokens < z.MaxTokens {
 		z.MaxTokens = tokens
 	}

@@ -3,10 +3,13 @@
 package tokens
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"unicode"
 )
 
 func TestFor_ModelName_ChoosesVocabulary(t *testing.T) {
@@ -86,57 +89,34 @@ func TestCount_InvalidUTF8_AtMost3TokensPerByte(t *testing.T) {
 	}
 }
 
-// The count of a text must equal the sum of the counts of its pieces. A second regular expression engine splits the
-// text with the original expressions of the encoding. The texts combine words that are difficult to split.
-func TestCount_TextHardToSplit_SumOfPieces(t *testing.T) {
-	words := []string{"hello", "World", "I'LL", "don't", "  ", "    ", "\n\n", "\n \n", "\r\n", "\t", " ", "!", "?!", "'s", "'S",
-		"1234", "é", "漢字", "😀", "☃\ufe0f", "❤\ufe0f\n", "\u0301", " !\u0301", "!!\u0301", "\u00a0", "\u2028", "\u3000", "\u0085", "ǅ", "ʰ", "न्"}
-	for _, model := range []string{"gpt-4o", "gpt-4"} {
-		c, split := For(model), splitter(t, For(model).Encoding())
-		random := rand.New(rand.NewPCG(1, 2))
-		for range 20_000 {
-			var text strings.Builder
-			for range 1 + random.IntN(20) {
-				text.WriteString(words[random.IntN(len(words))])
-			}
-			want := 0
-			for _, piece := range split(text.String()) {
-				want += c.Count(piece)
-			}
-			if got := c.Count(text.String()); got != want {
-				t.Fatalf("%s: %q is %d tokens, its pieces %q are %d", model, text.String(), got, split(text.String()), want)
-			}
-		}
-	}
-}
-
-// merge uses a heap. The test compares it with a plain implementation of byte-pair encoding.
+// merge uses a heap. The test compares it with a plain implementation of byte-pair encoding. Pieces of more than fewBytes bytes
+// take another path.
 func TestMerge_EqualsPlainBytePairEncoding(t *testing.T) {
-	const alphabet = "   \n\n\r\t\u00a0\u2028\u3000"
-	for _, model := range []string{"gpt-4o", "gpt-4"} {
-		v := For(model).vocabulary()
+	t.Parallel()
+	alphabets := map[string]string{
+		"whitespace": "   \n\n\r\t\u00a0\u2028\u3000", "letters": "eeetttaaoinshrdlucmEARé", "ideographs": "的一是不了人我在有漢字", "emoji": "😀👍🏽\u200d❤\ufe0f",
+		"punctuation": "===---///***(){}\"'<>", "one letter": "a",
+	}
+	for _, e := range []*encoding{o200kBase, cl100kBase} {
+		v := newVocabulary(e.tokens)
 		random := rand.New(rand.NewPCG(3, 4))
-		for range 2_000 {
-			var text strings.Builder
-			for range 1 + random.IntN(60) {
-				text.WriteRune([]rune(alphabet)[random.IntN(len([]rune(alphabet)))])
-			}
-			piece := text.String()
-			if got, want := v.merge(piece), plainMerge(v.blanks(), piece); got != want {
-				t.Fatalf("%s: %q merges into %d tokens, want %d", model, piece, got, want)
-			}
-			if strings.TrimFunc(piece, unicode.IsSpace) != "" {
-				t.Fatalf("%q is not whitespace", piece)
+		for name, alphabet := range alphabets {
+			for range 300 {
+				var text strings.Builder
+				for range 1 + random.IntN(60) {
+					text.WriteRune([]rune(alphabet)[random.IntN(len([]rune(alphabet)))])
+				}
+				piece := text.String()
+				if got, want := v.merge(piece), plainMerge(v, piece); got != want {
+					t.Fatalf("%s, %s: %q merges into %d tokens, want %d", e.name, name, piece, got, want)
+				}
 			}
 		}
 	}
 }
 
 // plainMerge counts the tokens of a piece by byte-pair encoding, in quadratic time.
-func plainMerge(ranks map[string]uint32, piece string) int {
-	if _, ok := ranks[piece]; ok {
-		return 1
-	}
+func plainMerge(v *vocabulary, piece string) int {
 	var parts []string
 	for i := range len(piece) {
 		parts = append(parts, piece[i:i+1])
@@ -144,7 +124,7 @@ func plainMerge(ranks map[string]uint32, piece string) int {
 	for {
 		best, at := ^uint32(0), -1
 		for i := range len(parts) - 1 {
-			if rank, ok := ranks[parts[i]+parts[i+1]]; ok && rank < best {
+			if rank := v.find(parts[i] + parts[i+1]); rank != none && rank < best {
 				best, at = rank, i
 			}
 		}
@@ -152,5 +132,24 @@ func plainMerge(ranks map[string]uint32, piece string) int {
 			return len(parts)
 		}
 		parts = append(append(parts[:at:at], parts[at]+parts[at+1]), parts[at+2:]...)
+	}
+}
+
+// The files hold OpenAI's tokens if they give the files that OpenAI publishes. tiktoken_ext/openai_public.py has the hashes.
+func TestVocabulary_TokensAndRanks_AsPublished(t *testing.T) {
+	t.Parallel()
+	for e, want := range map[*encoding]string{
+		o200kBase:  "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+		cl100kBase: "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+	} {
+		published, rank := sha256.New(), 0
+		for at := 0; at < len(e.tokens); rank++ {
+			end := at + 1 + int(e.tokens[at])
+			fmt.Fprintf(published, "%s %d\n", base64.StdEncoding.EncodeToString([]byte(e.tokens[at+1:end])), rank)
+			at = end
+		}
+		if got := hex.EncodeToString(published.Sum(nil)); got != want {
+			t.Errorf("%s: the tokens have the hash %s, want %s", e.name, got, want)
+		}
 	}
 }

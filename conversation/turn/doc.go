@@ -10,8 +10,13 @@
 //	ending    the ending is offered to the store                    Turn.end     the store has decided
 //	over      viewers see the ending; waiting callers get the reply Turn.show    the background work is started
 //
-// A turn moves only down this list, with one exception: if the provider refuses the prompt as too long, the turn goes back from writing
-// to fitting, at most twice, and plans for what the refusal says. A reply has no text then. A stop cancels Turn.ctx with a cause, which decides how the reply ends. Fitting
+// On the store of a single node, a turn may run early: fitting and writing begin while the store commits the beginning
+// (Turn.ask). Nothing of the turn is shown, journalled or acknowledged before the commit. If the commit fails, the turn is
+// dropped: its request to the model is closed, and its sender gets the error. A turn runs early only if the prompt has all
+// messages of the session. Otherwise the model needs more than the result of BeginTurn: a summary, an embedding or texts.
+//
+// A turn moves only down this list, with one exception: if the provider refuses the prompt as too long, the turn goes back
+// from writing to fitting, at most twice, and plans for the sizes in the refusal. The reply has no text then. A stop cancels Turn.ctx with a cause, which decides how the reply ends. Fitting
 // then ends at once. Writing ends when the request to the model is closed. The store decides once which ending counts:
 //
 //	decision  the store has                                         viewers get; callers get

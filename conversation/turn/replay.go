@@ -49,7 +49,7 @@ func (t *Turns) resume(slot *Slot, turn conversation.NewTurn) {
 		begun, err := t.options.Nodes.ResumeTurn(context.Background(), slot.send.owner, turn)
 		switch {
 		case err == nil:
-			t.begin(begun, slot).Start()
+			t.begin(t.create(begun, slot)).Start()
 			return
 		case !errors.Is(err, conversation.ErrUnavailable):
 			return

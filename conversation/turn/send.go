@@ -121,22 +121,6 @@ func (t *Turns) tryBegin(ctx context.Context, slot *Slot, turn conversation.NewT
 	return sent, begun.Queued, nil
 }
 
-// beginStored calls BeginTurn and creates the Turn if the store has begun a turn. During the call, the registry counts
-// the session as beginning, so that a stop or a poll does not miss the turn. The count goes down even if the store
-// panics: package server recovers from the panic, and the session must stay usable.
-func (t *Turns) beginStored(ctx context.Context, slot *Slot, turn conversation.NewTurn) (begun conversation.TurnStart, sent *Sent, err error) {
-	owner := slot.send.owner
-	err = t.gates.of(owner).call(ctx, t.options.endTimeout(), func() (err error) {
-		defer t.live.begin(turn.SessionID)()
-		begun, err = t.options.Store.BeginTurn(ctx, owner, turn)
-		if err == nil && begun.Queued == nil && begun.Replayed == nil {
-			sent = t.begin(begun, slot)
-		}
-		return err
-	})
-	return begun, sent, err
-}
-
 // awaitTurn waits in a session's queue until the store begins the turn or refuses it.
 func (t *Turns) awaitTurn(ctx context.Context, slot *Slot, turn conversation.NewTurn, queued *conversation.Queued) (*Sent, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, queueTimeout, conversation.ErrSessionBusy)

@@ -23,14 +23,20 @@ type Turn struct {
 	turns   *Turns
 	begun   conversation.TurnStart
 	slot    *Slot     // held until the turn is over
-	since   time.Time // the time at which begin was called
+	since   time.Time // the time at which create was called
 	reply   *stream.Reply
-	topic   *stream.Topic // open until the background work is started
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	done    chan struct{} // closed when the turn is over
 	started sync.Once
 	ending  ending
+
+	early bool // run was started before the store had begun the turn
+
+	// set before decided is closed, by start or drop
+	decided chan struct{}
+	dropped bool          // the store has not begun the turn
+	topic   *stream.Topic // open until the background work is started
 
 	// owned by run
 	fitted *prompt.Fit
@@ -41,41 +47,15 @@ type Turn struct {
 	final    conversation.Message // empty if decision is gone
 }
 
-// begin creates the Turn for a turn that the store has begun. Viewers see nothing before start.
-func (t *Turns) begin(begun conversation.TurnStart, slot *Slot) *Sent {
-	turn := &Turn{
-		turns: t, begun: begun, slot: slot, since: time.Now(), reply: stream.NewReply(begun.Reply.ID), topic: t.options.Hub.Open(begun.Session.ID),
-		done: make(chan struct{}), ending: ending{began: make(chan struct{})},
-	}
-	turn.ctx, turn.cancel = context.WithCancelCause(context.Background())
-	slot.hold()
-	t.work.Add(1) // until run returns
-	t.live.add(turn)
-	t.options.Follower.Began(turn, begun.Session)
-	return &Sent{Reply: begun.Reply, Position: stream.After(begun.Message.ID), turn: turn, wait: turn.wait}
-}
-
-// start shows the turn to viewers and runs it. Only the first call has an effect.
-func (t *Turn) start() {
-	t.started.Do(func() {
-		t.topic.Publish(t.begun.Previous,
-			&stream.Entry{ID: t.begun.Message.ID, Created: t.begun.Message.Created()},
-			&stream.Entry{ID: t.begun.Reply.ID, Created: t.begun.Reply.Created(), Reply: t.reply})
-		t.turns.journal.Add(t.begun.Key, t.reply)
-		go func() {
-			defer t.turns.work.Done()
-			t.run()
-		}()
-	})
-}
-
-// run takes the turn through its states.
+// run takes the turn through its states. If the turn is dropped, run returns when the request to the model is closed.
 func (t *Turn) run() {
+	defer t.turns.work.Done()
 	defer t.cancel(nil)
-	f := prompt.New(t.begun.Context(), t.begun.Message)
-	f.Compare(t.turns.options.Embeddings.OfMessage(t.ctx, f))
-	t.fit(f, t.limit())
-	outcome := t.write()
+	outcome, begun := t.ask()
+	if !begun {
+		t.slot.Release()
+		return
+	}
 	done := t.turns.endings.enter(t.reply)
 	t.end(t.endedBy(outcome), t.timing(outcome))
 	t.show(outcome)

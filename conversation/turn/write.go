@@ -25,13 +25,16 @@ func (t *Turn) model() stream.Model { return modelOf(t.turns.options.Models, &t.
 // and calls the model again.
 func (t *Turn) write() (outcome stream.Outcome) {
 	for refits := 0; t.fitted.Result.Overflow == 0; refits++ {
-		outcome = t.ask()
+		outcome = t.call()
 		if !prompt.TooLong(outcome) {
 			break
 		}
 		if refits == maxRefits {
 			outcome = overflow(outcome)
 			break
+		}
+		if !t.awaitStart() { // a shorter prompt may need the store, and viewers see what is left out
+			return outcome
 		}
 		t.fit(t.fitted, t.fitted.Limit().Refused(t.fitted, outcome.Err))
 	}
@@ -44,8 +47,8 @@ func (t *Turn) write() (outcome stream.Outcome) {
 	return outcome
 }
 
-// ask calls the model once with the planned prompt.
-func (t *Turn) ask() stream.Outcome {
+// call calls the model once with the planned prompt.
+func (t *Turn) call() stream.Outcome {
 	o, model := &t.turns.options, t.model()
 	request := t.fitted.Request()
 	request.MaxBytes = window.ReplyBytes(request.MaxTokens, o.MaxBytes)

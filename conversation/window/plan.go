@@ -141,8 +141,19 @@ type planner struct {
 }
 
 func newPlanner(in Input) *planner {
-	p := &planner{Input: in, tokens: in.EarlierTokens, exchanges: make([]exchange, 0, len(in.History)/2+1)}
-	for i, m := range in.History {
+	p := &planner{Input: in, tokens: in.EarlierTokens}
+	for _, m := range in.History {
+		if !m.Skip {
+			p.tokens += m.Tokens
+		}
+	}
+	return p
+}
+
+// group sets exchanges.
+func (p *planner) group() {
+	p.exchanges = make([]exchange, 0, len(p.History)/2+1)
+	for i, m := range p.History {
 		if !m.Answers || i == 0 || m.Alone {
 			p.exchanges = append(p.exchanges, exchange{
 				from: i, to: i, system: m.System, noQuestion: m.Answers, priority: m.Priority, similarity: m.Similarity,
@@ -156,7 +167,6 @@ func newPlanner(in Input) *planner {
 		}
 	}
 	for i := range p.exchanges {
-		p.tokens += p.exchanges[i].tokens
 		if p.exchanges[i].system {
 			p.system += p.exchanges[i].tokens
 		}
@@ -164,10 +174,10 @@ func newPlanner(in Input) *planner {
 	if n := len(p.exchanges); n > 0 {
 		p.exchanges[n-1].newest = true
 	}
-	return p
 }
 
 func (p *planner) plan() {
+	p.group()
 	p.Decisions = make([]Decision, len(p.History))
 	p.left = p.Budget() - p.New.Tokens
 	current, ok := p.Check(p.Compression, p.tokens, p.New.Tokens)

@@ -167,7 +167,9 @@ func checkWithinBudget(t *rapid.T, in Input, p Result) {
 // checkBestChosen computes the choice of the policy again, in quadratic time. An exchange may be left out only if it
 // does not fit together with the kept exchanges that precede it in the policy's order.
 func checkBestChosen(t *rapid.T, in Input, p Result) {
-	exchanges := newPlanner(in).exchanges
+	again := newPlanner(in)
+	again.group()
+	exchanges := again.exchanges
 	total := in.EarlierTokens
 	for _, x := range exchanges {
 		total += x.tokens

@@ -68,6 +68,7 @@ func PlanSummary(in Input) []Batch {
 	if 5*full <= 4*budget || !due {
 		return nil
 	}
+	p.group()
 	return p.batches()
 }
 
@@ -124,10 +125,13 @@ func (p *planner) pending() int {
 
 // systemCovered returns the number of tokens of the system messages, with their replies, that the summary covers.
 func (p *planner) systemCovered() (n int) {
-	start := p.summarised()
-	for i := range p.exchanges {
-		if x := &p.exchanges[i]; x.system && x.to <= start {
-			n += x.tokens
+	system := false
+	for _, m := range p.History[:p.summarised()] {
+		if !m.Answers || m.Alone {
+			system = m.System
+		}
+		if system && !m.Skip {
+			n += m.Tokens
 		}
 	}
 	return n

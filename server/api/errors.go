@@ -64,6 +64,7 @@ var (
 	ErrOrigin     = errors.New("the origin is not allowed")
 	ErrUnread     = errors.New("the account has too many unread large responses")
 	ErrPagesBusy  = errors.New("the account requests too many pages at once")
+	ErrModel      = errors.New("the default model cannot be used, and the server requires it")
 )
 
 // table maps errors without data to their status, code and text. The first row that matches applies.

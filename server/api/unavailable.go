@@ -27,6 +27,7 @@ var unavailable = []unavailableRow{
 	{transport.ErrClientFull, "client_connections", false, "Your address has too many connections to the server. Close some, then try again."},
 	{ErrPagesBusy, "pages_busy", false, unread},
 	{ErrUnread, "unread_responses", false, unread},
+	{ErrModel, "model_unreachable", false, "The default model has not been found yet."},
 	{conversation.ErrEndingNotStored, "ending_not_stored", true, tryAgain},
 	{conversation.ErrReplyLost, "reply_lost", true, tryAgain},
 	{conversation.ErrTurnUnknown, "turn_unknown", false, tryAgain},

@@ -107,7 +107,7 @@ func (*aiSDK) chat(c *connection, f sdkFrame, scope auth.Scope) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	return id, c.checkSession(id, scope)
+	return id, c.mayUse(id, scope)
 }
 
 // addRequest adds sub to the socket's requests and returns true. If the connection is closed, it returns false without an
@@ -240,6 +240,11 @@ func (d *aiSDK) resume(c *connection, id string, f sdkFrame) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := storeContext()
+	defer cancel()
+	if err := c.registry.Keys.Revalidate(ctx, c.Principal); err != nil {
+		return err
+	}
 	superseded := d.supersede(c, session)
 	err = d.showAgain(c, id, session)
 	if err != nil {
@@ -334,7 +339,9 @@ func (d *aiSDK) abort(c *connection, id string, _ sdkFrame) error {
 	sub.request.aborted = true
 	reply := sub.request.reply
 	c.mu.Unlock()
-	if err := c.checkSession(sub.session, auth.WriteMessages); err != nil {
+	ctx, cancel := storeContext()
+	defer cancel()
+	if err := c.checkSession(ctx, sub.session, auth.WriteMessages); err != nil {
 		d.failRequest(c, sub, err)
 		return nil
 	}

@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 
@@ -93,15 +94,15 @@ func (parleyV1) sendError(c *connection, replyTo string, err error) *api.Error {
 }
 
 func (p parleyV1) subscribe(c *connection, r wire.Subscribe) error {
-	if err := c.checkSession(r.SessionID, auth.ReadMessages); err != nil {
+	ctx, cancel := storeContext()
+	defer cancel()
+	if err := c.checkSession(ctx, r.SessionID, auth.ReadMessages); err != nil {
 		return err
 	}
-	from, err := p.parseCursor(c, r)
+	from, err := p.parseCursor(ctx, c, r)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := storeContext()
-	defer cancel()
 	sub := &subscription{key: r.SessionID, session: r.SessionID}
 	viewer, position, recovered, err := c.registry.Conversation.View(ctx, c.owner, r.SessionID, from, func() { c.wake(sub) })
 	if err != nil {
@@ -118,7 +119,7 @@ func (p parleyV1) subscribe(c *connection, r wire.Subscribe) error {
 }
 
 // parseCursor returns the position after which a subscription begins. It returns nil if the subscription begins now.
-func (parleyV1) parseCursor(c *connection, r wire.Subscribe) (*stream.Position, error) {
+func (parleyV1) parseCursor(ctx context.Context, c *connection, r wire.Subscribe) (*stream.Position, error) {
 	if r.After == nil {
 		return nil, nil
 	}
@@ -126,8 +127,6 @@ func (parleyV1) parseCursor(c *connection, r wire.Subscribe) (*stream.Position, 
 	if err != nil {
 		return nil, api.Invalid("after", api.WrongCursor)
 	}
-	ctx, cancel := storeContext()
-	defer cancel()
 	err = c.registry.Conversation.CheckPosition(ctx, c.owner, r.SessionID, position)
 	if errors.Is(err, conversation.ErrNoPosition) {
 		e := api.Invalid("after", api.WrongCursor)
@@ -173,7 +172,7 @@ func (parleyV1) unsubscribe(c *connection, r wire.Unsubscribe) error {
 // send begins a turn, or queues it while the session is busy. The reader does not wait for the turn to begin. When the socket
 // closes, its queued sends are withdrawn.
 func (p parleyV1) send(c *connection, r wire.Send) error {
-	if err := c.checkSession(r.SessionID, auth.WriteMessages); err != nil {
+	if err := c.mayUse(r.SessionID, auth.WriteMessages); err != nil {
 		return err
 	}
 	slot, err := c.registry.Conversation.TakeSlot(c.owner, r.SessionID, r.IdempotencyKey)
@@ -205,7 +204,9 @@ func (p parleyV1) send(c *connection, r wire.Send) error {
 
 // cancel cancels a reply. It sends the response after the reply has stopped. The reader does not wait for that.
 func (p parleyV1) cancel(c *connection, r wire.Cancel) error {
-	if err := c.checkSession(r.SessionID, auth.WriteMessages); err != nil {
+	ctx, cancel := storeContext()
+	defer cancel()
+	if err := c.checkSession(ctx, r.SessionID, auth.WriteMessages); err != nil {
 		return err
 	}
 	if r.MessageID == "" {

@@ -113,19 +113,23 @@ func (c *connection) awaitOutboxSpace() {
 	}
 }
 
-// checkSession returns an error if the key may not use the session or lacks the scope. A revoked key is refused at once, as
-// over REST. The revocation monitor closes the socket only at its next check.
-func (c *connection) checkSession(id string, scope auth.Scope) error {
+// checkSession returns an error if the key may not use the session, lacks the scope, or is revoked. A revoked key is refused at
+// once, as over REST. The revocation monitor closes the socket only at its next check.
+func (c *connection) checkSession(ctx context.Context, id string, scope auth.Scope) error {
+	if err := c.mayUse(id, scope); err != nil {
+		return err
+	}
+	return c.registry.Keys.Revalidate(ctx, c.Principal)
+}
+
+// mayUse is checkSession without the question to the store whether the key is revoked. It suffices for a send: its admission asks
+// this question (see admission).
+func (c *connection) mayUse(id string, scope auth.Scope) error {
 	switch {
 	case id == "":
 		return api.Invalid("sessionId", api.Required)
 	case !conversation.ValidID(conversation.SessionPrefix, id) || !c.Principal.MayAccess(id):
 		return conversation.ErrSessionNotFound
-	}
-	ctx, cancel := storeContext()
-	defer cancel()
-	if err := c.registry.Keys.Revalidate(ctx, c.Principal); err != nil {
-		return err
 	}
 	return api.RequireScope(c.Principal, scope)
 }
@@ -136,7 +140,7 @@ func storeContext() (context.Context, context.CancelFunc) {
 }
 
 // admission returns ctx with a new admission. The admission counts a send as a request of the principal and of the session's
-// user, as over REST.
+// user, as over REST. It refuses a send with a revoked key.
 func (c *connection) admission(ctx context.Context, session string) context.Context {
 	a := c.registry.Admission(c.Principal)
 	a.Subject = session

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"maps"
 	"strings"
@@ -205,11 +206,26 @@ func (s *Store) Admit(ctx context.Context) error {
 
 // KeyAlive implements auth.Store.
 func (s *Store) KeyAlive(ctx context.Context, p auth.Principal) error {
-	found, err := s.KeyByHash(ctx, p.Secret)
-	if err == nil && (found.Key.Owner != p.Owner() || found.Key.ID != p.KeyID) {
-		err = auth.ErrInvalidToken
-	}
-	return err
+	return s.view(ctx, func(r *reading) error {
+		at := keyKey(p.Owner(), p.KeyID)
+		if !bytes.Equal(r.bucket(secretsBucket).Get(p.Secret[:]), at) {
+			return auth.ErrInvalidToken
+		}
+		// Only the members that decide whether a secret works, because each member costs allocations.
+		var stored struct {
+			ExpiresAt time.Time
+			Revoked   bool
+			Secrets   []auth.Secret
+		}
+		if json.Unmarshal(r.bucket(keysBucket).Get(at), &stored) != nil {
+			return errRecord
+		}
+		key := auth.Key{ExpiresAt: stored.ExpiresAt, Revoked: stored.Revoked, Secrets: stored.Secrets}
+		if _, ok := key.FindSecret(p.Secret, r.now.Go()); !ok {
+			return auth.ErrInvalidToken
+		}
+		return nil
+	})
 }
 
 // admitTest admits a request of a test key in a separate transaction. So the request counts for the day before it has any effect,

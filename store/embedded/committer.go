@@ -251,7 +251,11 @@ func (s *Store) attempt(batch []*operation) (spoiler int) {
 		if !written {
 			return errNothingWritten
 		}
-		return w.putTally()
+		if err := w.putTally(); err != nil {
+			return err
+		}
+		w.reportPrepared()
+		return nil
 	})
 	w.bolt = nil
 	switch {
@@ -325,6 +329,7 @@ type writing struct {
 	grants     []chan struct{}        // channels of waiters; apply closes them to wake the waiters
 	began      []conversation.TurnKey // turns that become live
 	ended      []string               // ids of replies that are no longer live
+	prepared   []preparedTurn         // turns whose callers want to know them before the commit
 	remove     bool                   // whether data was removed, so that a sweep is needed
 	usageSwept usage.Hour             // new value of Store.usageSwept
 
@@ -343,7 +348,8 @@ func (w *writing) begin() {
 	clear(w.grants)
 	clear(w.began)
 	clear(w.ended)
-	w.grants, w.began, w.ended = w.grants[:0], w.began[:0], w.ended[:0]
+	clear(w.prepared)
+	w.grants, w.began, w.ended, w.prepared = w.grants[:0], w.began[:0], w.ended[:0], w.prepared[:0]
 	if w.arena = w.arena[:0]; cap(w.arena) > maxScratch {
 		w.arena = nil
 	}

@@ -22,7 +22,8 @@
 //
 // Most methods that write submit one operation, which is atomic. RemoveExpired and EndOrphans submit several, so that other
 // writes do not wait long. If an operation fails after it has written, the transaction is rolled back, and the other operations
-// of its batch run again. The committer also owns the queues of busy sessions, which are in memory only. A change to a queue
+// of its batch run again. Just before the commit, the committer reports the turns that begin (reportPrepared), so that the models
+// work during the commit. The committer also owns the queues of busy sessions, which are in memory only. A change to a queue
 // takes effect when the transaction is durable.
 //
 // A read uses its own bbolt transaction, a snapshot, and does not wait for the committer. It reads the journal after the

@@ -73,6 +73,11 @@ func (s *tallied) Context(ctx context.Context, o conversation.Owner, session str
 	return c, err
 }
 
+func (s *tallied) Summary(ctx context.Context, o conversation.Owner, session string) (conversation.Session, conversation.Summary, error) {
+	s.note("summary", nil, nil)
+	return s.Store.Summary(ctx, o, session)
+}
+
 // recorder is a model. For each of its calls, it records the request and the calls to the store before it.
 type recorder struct {
 	store *tallied

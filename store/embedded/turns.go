@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 
 	"parley/auth"
@@ -65,7 +66,31 @@ func (w *writing) beginTurn(ctx context.Context, at ref, turn *conversation.NewT
 	if err != nil {
 		return conversation.TurnStart{}, err
 	}
+	if turn.Prepared != nil {
+		w.prepared = append(w.prepared, preparedTurn{turn, begun})
+	}
 	return begun, w.putTurn(at, &begun, last, idempotencyOf(turn.Idempotency))
+}
+
+// preparedTurn is a turn that begins when the transaction is committed.
+type preparedTurn struct {
+	turn  *conversation.NewTurn
+	begun conversation.TurnStart
+}
+
+// reportPrepared calls the Prepared of each turn that the transaction begins, once. The committer calls it when all operations of
+// the batch have run, just before the commit. It then yields, so that the requests to the model are on their way before the
+// commit waits for the disk.
+func (w *writing) reportPrepared() {
+	if len(w.prepared) == 0 {
+		return
+	}
+	for _, p := range w.prepared {
+		report := p.turn.Prepared
+		p.turn.Prepared = nil // if the commit fails, the operation may run again
+		report(p.begun)
+	}
+	runtime.Gosched()
 }
 
 // mayBegin decides whether a turn begins now. If so, it reserves the turn's tokens. If not, other reports that the request is a

@@ -6,7 +6,6 @@ import (
 
 	"parley/conversation"
 	"parley/conversation/usage"
-	"parley/conversation/window"
 	"parley/store/record"
 )
 
@@ -129,8 +128,8 @@ func (w *writing) putIndexed(key []byte, x *conversation.Indexed) error {
 	})
 }
 
-// readIndexed reads an indexed message. The message's terms are stored in the free capacity of terms, if they fit.
-func readIndexed(value []byte, id string, terms window.Terms) (conversation.Indexed, error) {
+// readIndexed reads an indexed message.
+func readIndexed(value []byte, id string, reader *record.IndexedReader[[]byte]) (conversation.Indexed, error) {
 	if isOld(value) {
 		return oldIndexed(value, id)
 	}
@@ -138,11 +137,8 @@ func readIndexed(value []byte, id string, terms window.Terms) (conversation.Inde
 	if !ok {
 		return conversation.Indexed{}, errRecord
 	}
-	x := conversation.Indexed{ID: id, Vector: append([]byte(nil), vector...), Terms: terms[len(terms):]}
-	err := record.ReadIndexed(rest, &x)
-	if len(x.Terms) == 0 {
-		x.Terms = nil
-	}
+	x := conversation.Indexed{ID: id, Vector: append([]byte(nil), vector...)}
+	err := reader.Read(rest, &x)
 	return x, err
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"parley/conversation"
 	"parley/conversation/window"
+	"parley/store/record"
 )
 
 // Some values have fields outside the record: the creation time of a message, the terms and the vector of an indexed message.
@@ -44,7 +45,7 @@ func TestValues_RandomBytes_NoPanic(t *testing.T) {
 			_, _ = readMessage(value, "", "")
 			_, _ = readSession(value, "")
 			_, _, _ = readLifetime(value)
-			_, _ = readIndexed(value, "", nil)
+			_, _ = readIndexed(value, "", new(record.IndexedReader[[]byte]))
 			_, _ = readSummary(value)
 			_, _ = readLiveTurn(value)
 			_, _ = readRequest(value)

@@ -2,8 +2,10 @@ package record
 
 import (
 	"math"
+	"slices"
 
 	"parley/conversation"
+	"parley/conversation/window"
 )
 
 // AppendIndexed appends the record of x to b and returns the extended slice. The record lacks ID, Terms and Vector. The caller
@@ -40,6 +42,26 @@ func ReadIndexed[T string | []byte](record T, x *conversation.Indexed) error {
 		return r.err()
 	}
 	return x.Terms.UnmarshalBinary([]byte(r.rest))
+}
+
+// IndexedReader decodes the records of many indexed messages. Their terms share memory. With memory of their own, the terms of a
+// full index would take 1,000 allocations.
+type IndexedReader[T string | []byte] struct {
+	terms window.Terms // the free capacity is for the terms of the next records
+}
+
+// Read decodes a record of AppendIndexed into x, as ReadIndexed does. If the record has no terms, x.Terms becomes nil.
+func (r *IndexedReader[T]) Read(record T, x *conversation.Indexed) error {
+	if most := len(record) / 2; cap(r.terms)-len(r.terms) < most { // a term has at least two bytes
+		r.terms = make(window.Terms, 0, max(2*cap(r.terms), most))
+	}
+	x.Terms = r.terms[len(r.terms):]
+	err := ReadIndexed(record, x)
+	r.terms = r.terms[:len(r.terms)+len(x.Terms)]
+	if x.Terms = slices.Clip(x.Terms); len(x.Terms) == 0 {
+		x.Terms = nil
+	}
+	return err
 }
 
 // AppendSummaryText appends the first part of a summary's record: its text. AppendSummaryFigures appends the second part. The

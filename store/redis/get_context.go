@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"slices"
 
 	"parley/conversation"
 	"parley/conversation/window"
@@ -41,30 +40,35 @@ func (s *Store) Context(ctx context.Context, owner conversation.Owner, sessionID
 	return c, err
 }
 
-// readContext reads the results of context_view (lua/lib/prompt.lua): all parts of a context except the session.
+// readContext reads the results of context_view (lua/lib/prompt.lua): all parts of a context except the session. The ids and texts
+// of the context share the memory of the results.
 func readContext(sessionID string, parts []any) (c conversation.Context, err error) {
-	newest := list(parts[0])
-	c.History = slices.Grow(c.History, len(newest))
-	for _, member := range slices.Backward(newest) {
-		m, err := readMemberBy(record.ReadForPrompt[string], sessionID, text(member))
-		if err != nil {
-			return c, err
-		}
-		c.History = append(c.History, m)
+	newest, length := packedList(text(parts[0]))
+	if length > 0 {
+		c.History = make([]conversation.Message, length, length+1) // the live reply may follow
 	}
-	vectors := list(parts[2]) // one for each indexed message, or an empty list
-	for i, member := range slices.Backward(list(parts[1])) {
-		x, err := readIndexed(text(member))
-		if err != nil {
-			return c, err
-		}
-		if i < len(vectors) && text(vectors[i]) != "" {
-			x.Vector = window.Vector(text(vectors[i]))
-		}
-		c.Index = append(c.Index, x)
+	for i := length - 1; i >= 0 && err == nil; i-- {
+		c.History[i], err = readMemberBy(record.ReadForPrompt[string], sessionID, newest.text())
 	}
-	if c.Summary.Last = text(parts[3]); c.Summary.Last != "" {
-		err = record.ReadSummary(text(parts[4]), &c.Summary)
+	indexed, length := packedList(text(parts[1]))
+	vectors, vectorCount := packedList(text(parts[2])) // one for each indexed message, or none
+	if length > 0 {
+		c.Index = make([]conversation.Indexed, length)
+	}
+	var reader record.IndexedReader[string]
+	for i := length - 1; i >= 0 && err == nil; i-- {
+		c.Index[i], err = readIndexed(indexed.text(), &reader)
+		if vectorCount == length {
+			if vector := vectors.text(); vector != "" {
+				c.Index[i].Vector = window.Vector(vector)
+			}
+		}
+	}
+	if err == nil && (newest.bad || indexed.bad || vectors.bad) {
+		err = errRecord
+	}
+	if err == nil {
+		c.Summary, err = readSummary(parts[3], parts[4])
 	}
 	return c, err
 }

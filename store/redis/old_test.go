@@ -87,7 +87,7 @@ func wantSameBytes(t *testing.T, command []string) {
 		must(t, err)
 		written, want = record.AppendMessage(nil, &m), want[headLength:]
 	case strings.Contains(key, ":w:") && command[0] == "ZADD":
-		x, err := readIndexed(want)
+		x, err := readIndexed(want, new(record.IndexedReader[string]))
 		must(t, err)
 		written, want = appendTerms(record.AppendIndexed(nil, &x), x.Terms), want[idLength+1:]
 	case strings.Contains(key, ":f:") && command[0] == "HSET": // the command sets figures, last and record, in this order

@@ -1,6 +1,6 @@
 package redis
 
-// packedReader reads the MessagePack text of packed counts, which contains only lists and integers.
+// packedReader reads a MessagePack text of lists, integers and texts.
 type packedReader struct {
 	rest string // the part of the text that has not been read
 	bad  bool   // the text is malformed
@@ -50,4 +50,37 @@ func (r *packedReader) bigEndian(size int) (n uint64) {
 		n = n<<8 | uint64(r.byte())
 	}
 	return n
+}
+
+// text reads a MessagePack text. The result shares the memory of the whole.
+func (r *packedReader) text() string {
+	size := uint64(0)
+	switch b := r.byte(); {
+	case b&0xE0 == 0xA0:
+		size = uint64(b & 0x1F)
+	case 0xD9 <= b && b <= 0xDB:
+		size = r.bigEndian(1 << (b - 0xD9))
+	default:
+		r.bad = true
+	}
+	if size > uint64(len(r.rest)) {
+		r.bad, size = true, 0
+	}
+	taken := r.rest[:size]
+	r.rest = r.rest[size:]
+	return taken
+}
+
+// packedList begins to read a list of texts that a script has packed with cmsgpack, and returns the number of the texts. The text
+// packed may be empty for an empty list.
+func packedList(packed string) (r packedReader, length int) {
+	if packed == "" {
+		return r, 0
+	}
+	r.rest = packed
+	length = r.listLength()
+	if length > len(r.rest) { // each text takes at least one byte
+		r.bad, length = true, 0
+	}
+	return r, length
 }

@@ -54,12 +54,12 @@ func appendTerms(b []byte, terms window.Terms) []byte {
 }
 
 // readIndexed reads an indexed message in the format that scripts return: id, NUL, record, and terms up to the end, if any.
-func readIndexed(member string) (conversation.Indexed, error) {
+func readIndexed(member string, reader *record.IndexedReader[string]) (conversation.Indexed, error) {
 	if len(member) < idLength+2 {
 		return conversation.Indexed{}, errRecord
 	}
 	x := conversation.Indexed{ID: member[:idLength]}
-	err := record.ReadIndexed(member[idLength+1:], &x)
+	err := reader.Read(member[idLength+1:], &x)
 	return x, err
 }
 

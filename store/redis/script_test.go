@@ -18,7 +18,7 @@ import (
 var allScripts = []*script{
 	admitScript, beginTurnScript, checkScript, claimSecretScript, clearMessagesScript, createKeyScript, createSessionScript,
 	deleteSessionScript, endOrphanScript, endTurnScript, findOrphanScript, followScript, forgetRequestsScript, getContextScript,
-	getMessageScript, getMessagesScript, getSessionScript, getUsageScript, heartbeatScript, journalScript, leaveQueueScript,
+	getMessageScript, getMessagesScript, getSessionScript, getSummaryScript, getUsageScript, heartbeatScript, journalScript, leaveQueueScript,
 	listAuditScript, listKeysScript, listMessagesScript, listSessionsScript, openSocketScript, pingScript, pollScript, putTicketScript,
 	removeNodeScript, removePointerScript, resumeTurnScript, revokeKeyScript, rotateKeyScript, saveSummaryScript, setPointerScript,
 	setSocketsScript, setTierScript, setVectorsScript, stopReplyScript, takeFramesScript, takeTicketScript, touchKeyScript, updateSessionScript,

@@ -95,6 +95,10 @@ func (n *alternating) Usage(ctx context.Context, o conversation.Owner, from, to 
 	return n.next().Usage(ctx, o, from, to)
 }
 
+func (n *alternating) Summary(ctx context.Context, o conversation.Owner, id string) (conversation.Session, conversation.Summary, error) {
+	return n.next().Summary(ctx, o, id)
+}
+
 func (n *alternating) Context(ctx context.Context, o conversation.Owner, id string, tokens int) (conversation.Context, error) {
 	return n.next().Context(ctx, o, id, tokens)
 }

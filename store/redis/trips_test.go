@@ -84,6 +84,10 @@ func TestOperations_OneRoundTripEach(t *testing.T) {
 			_, err := s.Context(ctx, owner, session.ID, 10)
 			return err
 		}},
+		{"read the summary", func(ctx context.Context) error {
+			_, _, err := s.Summary(ctx, owner, session.ID)
+			return err
+		}},
 		{"read messages by their ids", func(ctx context.Context) error {
 			_, err := s.MessagesByID(ctx, owner, session.ID, []string{begun.Message.ID, begun.Reply.ID})
 			return err
@@ -119,7 +123,7 @@ func TestOperations_OneRoundTripEach(t *testing.T) {
 	for _, sc := range []*script{ // loading a script is not part of an operation
 		createSessionScript, getSessionScript, listSessionsScript, deleteSessionScript, listMessagesScript, getMessageScript,
 		clearMessagesScript, beginTurnScript, endTurnScript, getUsageScript,
-		getContextScript, getMessagesScript, saveSummaryScript, setVectorsScript, openSocketScript,
+		getContextScript, getSummaryScript, getMessagesScript, saveSummaryScript, setVectorsScript, openSocketScript,
 	} {
 		must(t, s.db.ScriptLoad(t.Context(), sc.compiled().text).Err())
 	}

@@ -39,10 +39,15 @@ func choosing(policy conversation.RetentionPolicy) conversation.NewSession {
 	return session
 }
 
+// context returns the result of Context. Summary must return the same session and summary.
 func (s *subject) context(t *testing.T, sessionID string, tokens int) conversation.Context {
 	t.Helper()
 	c, err := s.store.Context(s.ctx, s.owner, sessionID, tokens)
 	must(t, err, "Context")
+	session, summary, err := s.store.Summary(s.ctx, s.owner, sessionID)
+	must(t, err, "Summary")
+	same(t, "the session of Summary", session, c.Session)
+	same(t, "the summary of Summary", summary, c.Summary)
 	return c
 }
 
@@ -344,6 +349,8 @@ func contextOfOthers(t *testing.T, s *subject) {
 	other := s.as(conversation.Owner{Account: s.owner.Account, Mode: conversation.Test})
 	_, err := other.store.Context(s.ctx, other.owner, id, 1)
 	wantError(t, "Context", err, conversation.ErrSessionNotFound)
+	_, _, err = other.store.Summary(s.ctx, other.owner, id)
+	wantError(t, "Summary", err, conversation.ErrSessionNotFound)
 	_, err = other.store.MessagesByID(s.ctx, other.owner, id, ids(all))
 	wantError(t, "MessagesByID", err, conversation.ErrSessionNotFound)
 	wantError(t, "SaveSummary", other.store.SaveSummary(s.ctx, other.owner, id, "", summaryTo(all[1], 2), summaryUsage), conversation.ErrSessionNotFound)
