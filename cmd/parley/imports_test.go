@@ -42,7 +42,7 @@ var packages = []allowedImports{
 	{"conversation/follow", []string{"stream", "conversation"}},
 	{"conversation/turn", []string{"stream", "models", "conversation", "conversation/background", "conversation/follow", "conversation/prompt", "conversation/window"}},
 	{"conversation/service", []string{"stream", "models", "conversation", "conversation/background", "conversation/follow", "conversation/prompt", "conversation/turn", "conversation/usage", "conversation/window"}},
-	{"store/record", []string{"stream", "conversation"}},
+	{"store/record", []string{"stream", "conversation", "conversation/window"}},
 	{"store/embedded", append([]string{"store/record"}, backend...)},
 	{"store/redis", append([]string{"store/record", "auth/base62"}, backend...)},
 	{"store/redis/redistest", nil},

@@ -121,7 +121,7 @@ func (l Limit) Summary(room int) int {
 }
 
 // Refused returns a smaller limit, after the provider refused a prompt as too long. f planned the prompt. It takes the sizes in the
-// refusal. If they do not explain it, or are missing, the limit becomes half.
+// refusal. If they do not explain it, or are missing, the limit becomes a quarter: a turn has only two attempts more.
 func (l Limit) Refused(f *Fit, refusal *stream.ModelError) Limit {
 	planned := f.Size().MaxTokens
 	if refusal.ContextTokens > 0 {
@@ -136,7 +136,7 @@ func (l Limit) Refused(f *Fit, refusal *stream.ModelError) Limit {
 	if l.ContextTokens == 0 {
 		l.ContextTokens = l.providers(planned)
 	}
-	l.Scale = 2 * float64(l.ContextTokens) / float64(planned)
+	l.Scale = 4 * float64(l.ContextTokens) / float64(planned)
 	return l
 }
 

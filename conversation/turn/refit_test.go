@@ -160,6 +160,21 @@ func TestSend_MessageLargerThanModel_OverflowOfThatSendOnly(t *testing.T) {
 	}
 }
 
+func TestSend_RefusalsWithoutSizes_EachSendAnswered(t *testing.T) {
+	model := &smallModel{context: 1024, factor: 2, silent: true}
+	n := conversationtest.Start(t, model)
+	session := n.NewSession()
+	for i := range 40 {
+		r := n.SendAndWait(t.Context(), conversationtest.Message(session, conversationtest.OfTokens(20, fmt.Sprint("question ", i))))
+		if r.Err != nil || r.Status != stream.Completed {
+			t.Fatalf("send %d: %s, %v, %+v", i, r.Status, r.Err, r.Error)
+		}
+	}
+	if model.refused == 0 {
+		t.Error("no request was refused")
+	}
+}
+
 func TestSend_NoCompression_SmallerModelGivesOverflow(t *testing.T) {
 	model := &smallModel{context: 1024, factor: 1}
 	n := conversationtest.Start(t, model)
