@@ -60,7 +60,8 @@ type ReplyError struct {
 const CodeContextOverflow = "context_overflow"
 
 // TokensInPrompt returns the number of tokens that a message takes in a prompt: Tokens plus window.MessageOverhead, or
-// 0 if the message is never sent. It does not know whether the reply to the message is Unanswered. A streaming reply from a store has no Tokens yet; the caller must set them first.
+// 0 if the message is never sent. It does not know whether the reply to the message is Unanswered. A streaming reply from a store
+// has no Tokens yet; the caller must set them first.
 func (m *Message) TokensInPrompt() int {
 	if m.neverSent() {
 		return 0
