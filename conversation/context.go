@@ -39,10 +39,10 @@ type Context struct {
 	// window (Session.Window) and into HistoryBytes, and one more. They lack the fields that no prompt needs: Metadata, Usage,
 	// Context and Error.
 	History []Message
-	// Index holds the newest IndexLimit messages, oldest first, without a streaming reply. It is empty unless the window
-	// must choose among them: the policy is priority or semantic, compression is enabled, and the history does not fit
-	// beside the new message. With the policy priority, a history with a live reply counts as one that does not fit,
-	// because the text of that reply may fill the window.
+	// Index holds the newest IndexLimit indexed messages, oldest first, without a streaming reply. With the policy fifo, only system
+	// messages are indexed, so that a prompt keeps them when they are older than History. Index is empty unless the window must
+	// choose: compression is enabled, and the history does not fit beside the new message. With the policy priority, a history
+	// with a live reply counts as one that does not fit, because the text of that reply may fill the window.
 	Index []Indexed
 }
 
@@ -53,18 +53,19 @@ type Context struct {
 // messages then count as messages before the history.
 const HistoryBytes = 8 << 20
 
-// IndexLimit is the maximum number of messages among which a priority or semantic window chooses: 1,000 exchanges. The
-// store reads the whole index when a turn begins, so its size must be bounded.
+// IndexLimit is the maximum number of messages among which a priority or semantic window chooses: 1,000 exchanges. A fifo window
+// keeps at most so many system messages. The store reads the whole index when a turn begins, so its size must be bounded.
 const IndexLimit = 2000
 
 // Indexed holds the data by which a window chooses a message, without the message's content. Sessions with the fifo
-// policy need no index.
+// policy index only system messages.
 type Indexed struct {
 	ID     string
 	Role   Role
 	Tokens int
-	// Skip marks a message that is never sent: a reply that failed or has no text.
-	Skip bool
+	// Skip marks a message that is never sent: a reply that failed or has no text. Unanswered marks a reply that failed without
+	// text (Message.Unanswered). Versions before this field store such a reply with Skip alone.
+	Skip, Unanswered bool
 	// Priority is window.PriorityOf of the message's metadata.
 	Priority float64
 	// Terms are the words of the exchange. Only replies have Terms, and only in sessions with the semantic policy.
@@ -87,7 +88,7 @@ func Index(m *Message, policy RetentionPolicy) Indexed {
 
 // Outline returns the index entry of a message without Priority, Terms and Vector. So it does not decode the metadata.
 func Outline(m *Message) Indexed {
-	return Indexed{ID: m.ID, Role: m.Role, Tokens: m.Tokens, Skip: m.neverSent()}
+	return Indexed{ID: m.ID, Role: m.Role, Tokens: m.Tokens, Skip: m.neverSent(), Unanswered: m.Unanswered()}
 }
 
 // ExchangeVector is the embedding of an exchange.
@@ -125,11 +126,13 @@ func (s *Summary) Stats(added int) stream.SummaryStats {
 // ContextReport describes how a reply's prompt was built.
 type ContextReport struct {
 	Policy       RetentionPolicy `json:"policy"`
-	PromptTokens int             `json:"promptTokens"`
+	PromptTokens int             `json:"promptTokens"` // for a reply that failed with CodeContextOverflow: of the prompt that did not fit
 	MaxTokens    int             `json:"maxTokens"`
+	// ModelTokens is the size of the model's context in our tokens; 0 if it is unknown.
+	ModelTokens int `json:"modelTokens,omitempty"`
 	// Each message of the session, including the new message, counts in exactly one of the next four fields. Kept: sent
 	// word for word. InSummary: covered by the summary that was sent. Dropped: neither sent nor in a summary that was sent.
-	// Skipped: never sent, because the reply failed or has no text.
+	// Skipped: never sent, because the reply failed or has no text, or because the message got no reply (Message.Unanswered).
 	Kept      MessageRange `json:"kept"`
 	InSummary MessageRange `json:"folded"`
 	Dropped   MessageRange `json:"dropped"`
@@ -140,6 +143,14 @@ type ContextReport struct {
 	Similarity Similarity `json:"similarity,omitempty"`
 	// SummaryFault is the reason why the summary lacks messages that it should cover; "" if it lacks none.
 	SummaryFault SummaryFault `json:"folding,omitempty"`
+}
+
+// Window returns the size of the window for which the prompt was planned: MaxTokens, or ModelTokens if the model's context is smaller.
+func (r *ContextReport) Window() int {
+	if r.ModelTokens > 0 && r.ModelTokens < r.MaxTokens {
+		return r.ModelTokens
+	}
+	return r.MaxTokens
 }
 
 // MessageRange counts messages, with the ids of the first and the last. First is "" if the range begins before the

@@ -24,7 +24,7 @@
 // It ends when the store has written the reply's final state. The model may be called while the store writes the
 // beginning; nothing of the reply is shown or stored before the turn has begun. In the window, a message and its reply are called an
 // exchange. A prompt contains an exchange whole or not at all. Only a reply that failed or has no text is left out
-// alone.
+// alone. If a reply failed without text, its whole exchange is left out.
 //
 // A send is in flight on a node until it is refused or its turn is over. It occupies a slot of that node meanwhile.
 //

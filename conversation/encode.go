@@ -56,6 +56,9 @@ func (m *Message) appendAfter(b []byte) []byte {
 	if u := m.Usage; u != nil {
 		b = appendInt(b, `,"usage":{"prompt":`, u.Prompt)
 		b = appendInt(b, `,"completion":`, u.Completion)
+		if u.Reasoning > 0 {
+			b = appendInt(b, `,"reasoning":`, u.Reasoning)
+		}
 		b = appendInt(b, `,"total":`, u.Total)
 		b = append(appendBool(b, `,"estimated":`, u.Estimated), '}')
 	}
@@ -73,6 +76,9 @@ func (r *ContextReport) append(b []byte) []byte {
 	b = appendText(b, `{"policy":`, r.Policy)
 	b = appendInt(b, `,"promptTokens":`, r.PromptTokens)
 	b = appendInt(b, `,"maxTokens":`, r.MaxTokens)
+	if r.ModelTokens > 0 {
+		b = appendInt(b, `,"modelTokens":`, r.ModelTokens)
+	}
 	b = r.Kept.append(append(b, `,"kept":`...))
 	b = r.InSummary.append(append(b, `,"folded":`...))
 	b = r.Dropped.append(append(b, `,"dropped":`...))

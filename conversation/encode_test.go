@@ -11,7 +11,7 @@ import (
 // encode uses encoding/json. The documents of encode.go must equal its JSON.
 func TestMessage_AnyFields_EncodedAsByEncodingJSON(t *testing.T) {
 	report := &ContextReport{
-		Policy: Semantic, PromptTokens: 4, MaxTokens: 64, Kept: MessageRange{Count: 5, First: "a", Last: "b"},
+		Policy: Semantic, PromptTokens: 4, MaxTokens: 64, ModelTokens: 32, Kept: MessageRange{Count: 5, First: "a", Last: "b"},
 		Dropped: MessageRange{Count: 1, Last: "c"}, Summarised: true, Similarity: ByWords, SummaryFault: SummaryLate,
 	}
 	for name, m := range map[string]Message{
@@ -21,7 +21,7 @@ func TestMessage_AnyFields_EncodedAsByEncodingJSON(t *testing.T) {
 		"live":     {Role: Assistant, CreatedAt: 1, Status: stream.Streaming},
 		"reply": {
 			Role: Assistant, Content: "yes", Tokens: 200, Status: stream.Completed, FinishReason: "stop", Context: report,
-			Usage: &Usage{Prompt: 1, Completion: 2, Total: 3, Estimated: true},
+			Usage: &Usage{Prompt: 1, Completion: 2, Reasoning: 1, Total: 3, Estimated: true},
 		},
 		"failed": {Role: Assistant, Status: stream.Failed, Context: &ContextReport{}, Usage: &Usage{}, Error: &ReplyError{Code: "a", Message: "<b>"}},
 	} {
@@ -41,7 +41,7 @@ func TestMessage_AnyFields_EncodedAsByEncodingJSON(t *testing.T) {
 // A new field must be encoded in encode.go, and set in the test above.
 func TestMessage_Fields_AllEncoded(t *testing.T) {
 	for kind, encoded := range map[reflect.Type]int{
-		reflect.TypeFor[Message](): 13, reflect.TypeFor[Usage](): 4, reflect.TypeFor[ContextReport](): 10, reflect.TypeFor[MessageRange](): 3,
+		reflect.TypeFor[Message](): 13, reflect.TypeFor[Usage](): 5, reflect.TypeFor[ContextReport](): 11, reflect.TypeFor[MessageRange](): 3,
 	} {
 		if n := kind.NumField(); n != encoded {
 			t.Errorf("%v has %d fields, but encode.go knows %d", kind, n, encoded)

@@ -23,7 +23,7 @@ type Message struct {
 	SessionID string          `json:"sessionId"`
 	Role      Role            `json:"role"`
 	Content   string          `json:"content"`
-	Tokens    int             `json:"tokens"` // tokens of Content; for an ended reply, the provider's figure if the provider gave one
+	Tokens    int             `json:"tokens"` // tokens of Content by our count; versions before the field Usage.Reasoning stored the provider's figure for replies
 	CreatedAt Time            `json:"createdAt"`
 	Metadata  json.RawMessage `json:"metadata,omitempty"`
 	Status    stream.State    `json:"status"`
@@ -38,23 +38,30 @@ type Message struct {
 	Terms window.Terms `json:"-"`
 }
 
-// Usage is the number of tokens of one call to the model. Estimated means that this server counted the tokens, because
-// the provider gave no figures.
+// Usage is the number of tokens of one call to the model. Total is the sum of Prompt and Completion. Reasoning is the part of
+// Completion that the model spent on reasoning, which is not in the reply's text; 0 if the provider gave no figure. Estimated means
+// that this server counted the tokens, because the provider gave no figures.
 type Usage struct {
 	Prompt     int  `json:"prompt"`
 	Completion int  `json:"completion"`
+	Reasoning  int  `json:"reasoning,omitempty"`
 	Total      int  `json:"total"`
 	Estimated  bool `json:"estimated"`
 }
 
-// ReplyError is the reason why a reply failed.
+// ReplyError is the reason why a reply failed. Code is CodeContextOverflow or a code of package stream.
 type ReplyError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
+// CodeContextOverflow is the code of a reply that failed because the model's context cannot hold the prompt. A send that the
+// store refuses with [OverflowError] has the same public code.
+const CodeContextOverflow = "context_overflow"
+
 // TokensInPrompt returns the number of tokens that a message takes in a prompt: Tokens plus window.MessageOverhead, or
-// 0 if the message is never sent. A streaming reply from a store has no Tokens yet; the caller must set them first.
+// 0 if the message is never sent. It does not know whether the reply to the message is Unanswered. A streaming reply from a store
+// has no Tokens yet; the caller must set them first.
 func (m *Message) TokensInPrompt() int {
 	if m.neverSent() {
 		return 0
@@ -68,6 +75,31 @@ func (m *Message) StoredBytes() int { return len(m.Content) + len(m.Metadata) }
 // neverSent reports whether every prompt leaves the message out: it is a reply that failed or has no text.
 func (m *Message) neverSent() bool {
 	return m.Role == Assistant && (m.Status == stream.Failed || m.Content == "")
+}
+
+// Unanswered reports whether the message is a reply that failed without text. Prompts then leave out the whole exchange, because
+// otherwise each failed send would make the next prompt larger. The history still has both messages.
+func (m *Message) Unanswered() bool {
+	return m.Role == Assistant && m.Status == stream.Failed && m.Content == ""
+}
+
+// TokensInPrompts returns the number of tokens that messages take in a prompt. The messages are in the order of their ids.
+func TokensInPrompts(messages []Message) (tokens int) {
+	for i := range messages {
+		if i+1 == len(messages) || !messages[i+1].Unanswered() {
+			tokens += messages[i].TokensInPrompt()
+		}
+	}
+	return tokens
+}
+
+// Overflow returns the error for a reply that failed with CodeContextOverflow, or nil for any other message.
+func (m *Message) Overflow() *OverflowError {
+	if m.Error == nil || m.Error.Code != CodeContextOverflow || m.Context == nil {
+		return nil
+	}
+	size := m.Context.Window()
+	return &OverflowError{CurrentTokens: max(m.Context.PromptTokens+(window.Size{MaxTokens: size}).ReplyRoom(), size+1), MaxTokens: size}
 }
 
 // AsBegun returns the reply in its initial state: streaming and empty. A viewer that reads a reply from the beginning

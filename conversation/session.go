@@ -29,7 +29,7 @@ type Session struct {
 	InstructionTokens int         `json:"instructionTokens,omitempty"`
 	Model             ModelConfig `json:"modelConfig,omitzero"`
 
-	// HistoryTokens is the sum of [Message.TokensInPrompt] over the whole history.
+	// HistoryTokens is [TokensInPrompts] of the whole history.
 	HistoryTokens int `json:"historyTokens"`
 	// Head is the id of the newest message. After a clear, Head equals Cleared until the next message. "" if the
 	// session never had a message or a clear.

@@ -241,8 +241,9 @@ func TestAISDKSocket_Abort_WithdrawsQueuedSend(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	c.end()
-	s.next("1", "finish")
-	s.next("1", "end")
+	for _, kind := range []string{"text-start", "text-delta", "text-end", "finish", "end"} {
+		s.next("1", kind)
+	}
 }
 
 func TestAISDKSocket_AbortThenResume_ReplyGoesOn(t *testing.T) {
@@ -322,8 +323,9 @@ func TestAISDKSocket_MissingScope_Error(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	c.end()
-	writer.next("2", "finish")
-	writer.next("2", "end")
+	for _, kind := range []string{"text-start", "text-delta", "text-end", "finish", "end"} {
+		writer.next("2", kind)
+	}
 }
 
 func TestAISDKSocket_Sends_RateLimitedAsRequests(t *testing.T) {

@@ -71,6 +71,7 @@ func TestClear_InMidReply_ReplyCancelled(t *testing.T) {
 	if f := s.next("message.created"); f.Message.MessageID != begun["messageId"] {
 		t.Errorf("created %+v", f)
 	}
+	s.next("message.delta")
 	s.next("message.completed")
 	if f, err := p.dial().subscribe(session, cursor); err != nil || f.Recovered == nil || *f.Recovered {
 		t.Errorf("a cursor from before the clear got %+v, %v, want recovered: false", f, err)

@@ -40,6 +40,7 @@ type call struct {
 	text    chan string
 	ends    chan ending
 	closed  chan struct{} // closed when the call has returned
+	said    bool          // owned by the test
 }
 
 type ending struct {
@@ -77,11 +78,20 @@ func (m *directed) next(t testing.TB) *call {
 
 // say makes the model send text. It returns when the reply contains the text.
 func (c *call) say(text string) {
+	c.said = true
 	c.text <- text
 	c.text <- "" // received only after the text was written
 }
 
-// end makes the model finish normally.
-func (c *call) end() { c.finish(stream.Result{FinishReason: "stop"}, nil) }
+// done is the text of a reply whose end came before any say. A reply without text would fail.
+const done = "Done."
+
+// end makes the model finish normally. If the reply has no text, the model first sends done.
+func (c *call) end() {
+	if !c.said {
+		c.say(done)
+	}
+	c.finish(stream.Result{FinishReason: "stop"}, nil)
+}
 
 func (c *call) finish(result stream.Result, err error) { c.ends <- ending{result, err} }

@@ -71,7 +71,7 @@ func TestSend_NotStreaming_ReturnsWholeReply(t *testing.T) {
 	c.finish(stream.Result{FinishReason: "length", Usage: &stream.Usage{Prompt: 11, Completion: 7}}, nil)
 	a := within(t, "the response", answered)
 	m := decodeInto[message](t, a)
-	if a.status != 200 || m.Role != "assistant" || m.Content != "Hi there." || m.Status != "completed" || m.Tokens != 7 || m.FinishReason != "length" ||
+	if a.status != 200 || m.Role != "assistant" || m.Content != "Hi there." || m.Status != "completed" || m.Tokens != 3 || m.FinishReason != "length" ||
 		m.Usage["prompt"] != 11.0 || m.Usage["total"] != 18.0 || m.Usage["estimated"] != false {
 		t.Errorf("got %s", a.raw)
 	}

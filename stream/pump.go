@@ -37,6 +37,9 @@ type Request struct {
 	// Summary means that the messages request a summary. Only a simulated model uses Summary, because it cannot understand
 	// the messages.
 	Summary bool
+	// Reasoning is called when the model sends a part of its reasoning, which is not text of the reply; nil for none. [Pump]
+	// sets Reasoning.
+	Reasoning func()
 }
 
 // PromptMessage is one message of a prompt.
@@ -49,25 +52,36 @@ type PromptMessage struct {
 type Result struct {
 	FinishReason string // as the provider names it: "stop", "length", …; "" if unknown
 	Usage        *Usage // nil if the provider gave no usage
+	Reasoned     bool   // the model has sent reasoning
+	CalledTool   bool   // the model has called a tool
 }
 
-// Usage is the cost of a reply in tokens, as counted by the provider.
+// Usage is the cost of a reply in tokens, as counted by the provider. Reasoning is the part of Completion that the model spent on
+// reasoning, which is not text of the reply; 0 if the provider gave no figure.
 type Usage struct {
-	Prompt, Completion int
+	Prompt, Completion, Reasoning int
 }
 
 // The public error codes of a failed reply.
 const (
 	CodeProviderError   = "provider_error"
 	CodeProviderTimeout = "provider_timeout"
+	CodeEmptyReply      = "empty_reply"
 )
+
+// CodeContextTooLong is the code of an error that no client sees: the provider refused the request, because its context cannot
+// hold the prompt and the reply. The caller can try again with a shorter prompt.
+const CodeContextTooLong = "context_too_long"
 
 // ModelError means that a model failed. Message is public, and Cause is for the log. Message and Cause must not quote the
 // provider's error, because its text may contain prompts or keys.
 type ModelError struct {
-	Code    string // CodeProviderError or CodeProviderTimeout
+	Code    string // one of the codes above
 	Message string
 	Cause   error
+	// PromptTokens and ContextTokens are set only if Code is CodeContextTooLong: the sizes of the prompt and of the model's
+	// context, in the provider's tokens; 0 if the provider did not say.
+	PromptTokens, ContextTokens int
 }
 
 func (e *ModelError) Error() string {
@@ -117,14 +131,16 @@ type Outcome struct {
 // Pump runs the model, appends the model's text to the reply, and returns the outcome. Pump does not end the reply: the
 // caller first stores the ending, then calls [Reply.End]. To stop the model, cancel ctx with ErrCancelled or
 // ErrInterrupted. If the text exceeds request.MaxBytes, Pump cuts the text off at the end of a character, and closes
-// the request. The reply is then Completed, with the finish reason "length". When Pump returns, the request to the
-// model is closed.
+// the request. The reply is then Completed, with the finish reason "length". If the model ends the reply without text, the
+// outcome is Failed with CodeEmptyReply. When Pump returns, the request to the model is closed. If the reply still has no
+// text then, the caller may call Pump again.
 func Pump(ctx context.Context, model Model, request Request, reply *Reply, timeouts Timeouts) Outcome {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(timeouts.FirstByte, func() { cancel(errStalled) })
 	defer silence.Stop()
 	reply.limit = request.MaxBytes
+	request.Reasoning = reply.reasons
 	var first time.Time
 	var signs signsOfLife
 	result, err := generate(ctx, model, request, func(delta []byte) {
@@ -145,7 +161,25 @@ func Pump(ctx context.Context, model Model, request Request, reply *Reply, timeo
 	if reply.full && state == Completed {
 		result.FinishReason = FinishLength
 	}
+	if state == Completed && reply.text.size == 0 {
+		state, failure = Failed, &ModelError{Code: CodeEmptyReply, Message: whyEmpty(result)}
+	}
 	return Outcome{State: state, Result: result, Err: failure, FirstTokenAt: first}
+}
+
+// whyEmpty returns the public reason why a model wrote no text.
+func whyEmpty(r Result) string {
+	switch {
+	case r.CalledTool:
+		return "the model called a tool instead of writing a reply, but this server has no tools"
+	case r.Reasoned && r.FinishReason == FinishLength:
+		return "the model reached its limit of tokens before its reasoning had ended"
+	case r.Reasoned:
+		return "the model ended its reasoning without writing a reply"
+	case r.FinishReason == FinishLength:
+		return "the model reached its limit of tokens before it wrote a reply"
+	}
+	return "the model wrote no reply"
 }
 
 // signsOfLife measures the time for which a model has sent signs of life without text.

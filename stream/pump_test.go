@@ -45,6 +45,12 @@ func TestPump_EachModel_EndsInExpectedState(t *testing.T) {
 			model: func(context.Context, func([]byte)) (Result, error) { panic("unexpected") },
 			want:  Failed, code: CodeProviderError,
 		},
+		"no text: failed": {
+			model: func(_ context.Context, write func([]byte)) (Result, error) {
+				write(nil)
+				return Result{FinishReason: "stop"}, nil
+			}, want: Failed, code: CodeEmptyReply,
+		},
 		"no first byte: timeout": {
 			model: func(ctx context.Context, _ func([]byte)) (Result, error) { return Result{}, wait(ctx) },
 			want:  Failed, code: CodeProviderTimeout,
@@ -98,5 +104,21 @@ func TestPump_EachModel_EndsInExpectedState(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestPump_NoText_MessageSaysWhy(t *testing.T) {
+	for want, result := range map[string]Result{
+		"the model wrote no reply":                                                         {FinishReason: "stop"},
+		"the model reached its limit of tokens before it wrote a reply":                    {FinishReason: "length"},
+		"the model reached its limit of tokens before its reasoning had ended":             {FinishReason: "length", Reasoned: true},
+		"the model ended its reasoning without writing a reply":                            {FinishReason: "stop", Reasoned: true},
+		"the model called a tool instead of writing a reply, but this server has no tools": {FinishReason: "tool_calls", CalledTool: true, Reasoned: true},
+	} {
+		model := scriptedModel(func(context.Context, func([]byte)) (Result, error) { return result, nil })
+		outcome := Pump(t.Context(), model, Request{}, NewReply("msg_1"), Timeouts{FirstByte: time.Minute, Stall: time.Minute})
+		if outcome.State != Failed || outcome.Err.Message != want || outcome.Result != result {
+			t.Errorf("%+v: the outcome is %+v, %v; want %q", result, outcome, outcome.Err, want)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"sync"
+	"time"
 	"unicode/utf8"
 )
 
@@ -19,11 +20,13 @@ type Reply struct {
 	text    text    // guarded by mu; whole characters only
 	ending  *Ending // guarded by mu; set once
 	changed func()  // guarded by mu; wakes the topic's viewers; nil until the reply is published
+	signs   uint32  // guarded by mu; number of signs that the model reasons
 
 	// owned by the writer
-	held  []byte // the first bytes of an incomplete character
-	limit int    // maximum size of the text, in bytes; 0 for none
-	full  bool   // the text was cut off at limit
+	held   []byte    // the first bytes of an incomplete character
+	limit  int       // maximum size of the text, in bytes; 0 for none
+	full   bool      // the text was cut off at limit
+	signed time.Time // the time of the last sign that the model reasons
 }
 
 // Ending holds the final state of a reply. An Ending never changes. Before a caller calls [Reply.End], it writes the ending
@@ -91,6 +94,33 @@ func (r *Reply) append(whole []byte) {
 	if changed != nil {
 		changed()
 	}
+}
+
+// reasoningEvery is the shortest time between two signs that the model reasons. A page only shows that the model is busy.
+const reasoningEvery = time.Second
+
+// reasons records that the model reasons. At most once in reasoningEvery, it tells the viewers of the reply. Only the writer may
+// call reasons.
+func (r *Reply) reasons() {
+	now := time.Now()
+	if now.Sub(r.signed) < reasoningEvery {
+		return
+	}
+	r.signed = now
+	r.mu.Lock()
+	r.signs++
+	changed := r.changed
+	r.mu.Unlock()
+	if changed != nil {
+		changed()
+	}
+}
+
+// reasoningSigns returns the number of signs that the model reasons.
+func (r *Reply) reasoningSigns() uint32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.signs
 }
 
 // End ends the reply, wakes its viewers and returns true. If the reply has ended before, End only returns false.

@@ -50,6 +50,9 @@ const (
 	// prompt. It is not part of history. Next returns only the newest ContextSummarised since its last call. (On the wire,
 	// the event is called context.compressed.)
 	ContextSummarised
+	// Reasoning means that the model reasons, and that the reply has no text yet. It is not part of history. A viewer gets at
+	// most one Reasoning a second. (On the wire, the event is called reply.reasoning.)
+	Reasoning
 )
 
 // SummaryStats are the figures of a ContextSummarised event.

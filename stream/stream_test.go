@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -388,6 +389,91 @@ func TestNotifySummarised_ShowsNewestOnly(t *testing.T) {
 	if event, ok, _ := late.Next(t.Context()); ok {
 		t.Errorf("a viewer that subscribed later was shown %+v", event)
 	}
+}
+
+// reasoningModel reasons every 100 ms for 3.05 s. Then it writes a text, reasons again, and ends the reply.
+func reasoningModel(_ context.Context, request Request, write func([]byte)) (Result, error) {
+	reason := func() {
+		request.Reasoning()
+		write(nil)
+	}
+	for range 31 {
+		reason()
+		time.Sleep(100 * time.Millisecond)
+	}
+	write([]byte("hi"))
+	time.Sleep(2 * time.Second)
+	reason()
+	return Result{}, nil
+}
+
+type modelFunc func(context.Context, Request, func([]byte)) (Result, error)
+
+func (modelFunc) Name() string { return "func" }
+
+func (f modelFunc) Generate(ctx context.Context, r Request, write func([]byte)) (Result, error) {
+	return f(ctx, r, write)
+}
+
+func TestPump_ModelReasons_ViewerToldOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := NewHub()
+		topic := hub.Open("s")
+		defer topic.Close()
+		reply := NewReply("m2")
+		topic.Publish("", &Entry{ID: "m1"}, &Entry{ID: "m2", Reply: reply})
+		var kinds []EventKind
+		woken := make(chan struct{}, 1)
+		watch := func() *Viewer {
+			return hub.Subscribe("s", &fakeHistory{}, func() {
+				select {
+				case woken <- struct{}{}:
+				default:
+				}
+			})
+		}
+		v := watch()
+		defer v.Close()
+		read := func(v *Viewer) (event Event, ok bool) {
+			event, ok, err := v.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return event, ok
+		}
+		done := make(chan Outcome)
+		go func() {
+			done <- Pump(t.Context(), modelFunc(reasoningModel), Request{}, reply, Timeouts{FirstByte: time.Minute, Stall: time.Minute})
+		}()
+		var outcome Outcome
+		for over := false; !over; {
+			for event, ok := read(v); ok; event, ok = read(v) {
+				kinds = append(kinds, event.Kind)
+				if event.Kind == Reasoning && (event.Entry.ID != "m2" || event.After != Position{ID: "m2"}) {
+					t.Errorf("the event is %+v", event)
+				}
+			}
+			select {
+			case <-woken:
+			case outcome = <-done:
+				over = true
+			}
+			if len(kinds) == 4 { // a viewer that comes while the model reasons is told at once
+				late := watch()
+				for range 2 {
+					read(late)
+				}
+				if event, ok := read(late); !ok || event.Kind != Reasoning {
+					t.Errorf("a late viewer was shown %+v", event)
+				}
+				late.Close()
+			}
+		}
+		want := []EventKind{Created, Created, Reasoning, Reasoning, Reasoning, Reasoning, Delta}
+		if !slices.Equal(kinds, want) || outcome.State != Completed {
+			t.Errorf("the viewer was shown %v, want %v; the outcome is %+v", kinds, want, outcome)
+		}
+	})
 }
 
 func TestScheduleTrim_DropsTailAfterRetention(t *testing.T) {

@@ -29,6 +29,9 @@ type Viewer struct {
 	// clears and summaries are copies of the topic's counters. If a counter of the topic is greater than its copy, the
 	// viewer must be shown an event.
 	clears, summaries uint64
+	// signs is the number of signs of reasoning that the viewer was shown of entry. If the reply has more, the viewer must be
+	// shown an event.
+	signs uint32
 
 	// guarded by topic.mu
 	slot   int // index in topic.parked, plus 1; 0 while the viewer is running
@@ -167,7 +170,7 @@ func (v *Viewer) upToTail() bool {
 // show sets v.entry to nil. topic.mu must be held.
 func (v *Viewer) show(e *Entry) (Event, bool) {
 	if e.ID != v.position.ID {
-		v.position = Position{ID: e.ID, Ended: e.Reply == nil}
+		v.position, v.signs = Position{ID: e.ID, Ended: e.Reply == nil}, 0
 		return Event{Kind: Created, Entry: e, After: v.position}, true
 	}
 	if v.position.Ended || e.Reply == nil {
@@ -185,13 +188,27 @@ func (v *Viewer) show(e *Entry) (Event, bool) {
 		return Event{Kind: Delta, Entry: e, Offset: from, Delta: delta, After: v.position}, true
 	}
 	if ending == nil {
-		return Event{}, false
+		return v.showReasoning(e)
 	}
 	v.position, v.entry = After(e.ID), nil
 	if ending.Message == nil {
 		return Event{}, false // the viewer is shown Deleted, Expired or Cleared instead of Ended
 	}
 	return Event{Kind: Ended, Entry: e, Ending: ending, After: v.position}, true
+}
+
+// showReasoning returns the event Reasoning if the model of a reply has reasoned since the last such event. It returns false if the
+// viewer has been shown text of the reply. topic.mu must be held.
+func (v *Viewer) showReasoning(e *Entry) (Event, bool) {
+	if v.position.Offset > 0 {
+		return Event{}, false
+	}
+	signs := e.Reply.reasoningSigns()
+	if signs == v.signs {
+		return Event{}, false
+	}
+	v.signs = signs
+	return Event{Kind: Reasoning, Entry: e, After: v.position}, true
 }
 
 // readHistory reads the next messages after the position into v.page. If there are none, the viewer has read all history

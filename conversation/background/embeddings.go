@@ -111,7 +111,7 @@ func (e *Embeddings) run(ctx context.Context, owner conversation.Owner, sessionI
 		texts[i] = textOf(exchange)
 	}
 	vectors, err := e.embed(ctx, texts)
-	if refused, ok := errors.AsType[*stream.ModelError](err); ok && refused.Code == stream.CodeProviderError && len(texts) > 1 {
+	if refused, ok := errors.AsType[*stream.ModelError](err); ok && refused.Code != stream.CodeProviderTimeout && len(texts) > 1 {
 		vectors, err = e.embed(ctx, texts[:1])
 	}
 	e.noteResult(err)

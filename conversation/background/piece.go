@@ -54,20 +54,25 @@ func (s *Summaries) knownPiece(ctx context.Context, owner conversation.Owner, f 
 	return &p, nil
 }
 
-// earlierPiece returns a piece with the oldest exchanges that are in no summary and come before f.Messages. The piece
+// earlierPiece returns a piece with the oldest exchanges that are in no summary and come before the newest messages of f. The piece
 // is limited by one page and by the input of one call. earlierPiece returns nil if no such exchange is left.
 func (s *Summaries) earlierPiece(ctx context.Context, owner conversation.Owner, f *prompt.Fit) (*piece, error) {
 	page, err := s.Store.Messages(ctx, owner, f.Session.ID, conversation.MessageQuery{From: f.Summary.Last, Ascending: true, Limit: pageSize})
 	if err != nil {
 		return nil, err
 	}
-	limit := f.Session.Window().SummaryInputLimit()
+	limit := f.Size().SummaryInputLimit()
 	var whole, p piece // whole has the complete exchanges; p also has the exchange that the loop is reading
 	// A page is also bounded in bytes, so it may end between a message and the reply to it.
 	torn := page.More && page.Messages[len(page.Messages)-1].Role != conversation.Assistant
+	messages := make([]prompt.Message, len(page.Messages))
 	for i := range page.Messages {
-		m := prompt.MessageOf(&page.Messages[i])
-		if len(f.Messages) > 0 && m.ID >= f.Messages[0].ID {
+		messages[i] = prompt.MessageOf(&page.Messages[i])
+	}
+	prompt.SkipUnanswered(messages)
+	newest := f.Newest()
+	for _, m := range messages {
+		if newest != "" && m.ID >= newest {
 			torn = false
 			break
 		}

@@ -30,29 +30,48 @@ var (
 	errNoModel   = errors.New("the session's model is not configured")
 )
 
-// write makes the model write a new summary from the old summary and messages. It returns the summary and the usage of
-// the call. It uses the model of the session, without the session's parameters. The summary is not empty. With the message
-// overhead, it takes at most size.SummaryLimit tokens.
-func (s *Summaries) write(ctx context.Context, session *conversation.Session, old string, messages []prompt.Message) (string, conversation.Usage, error) {
-	model, ok := s.Models.Lookup(session.Model.Model)
+// write makes the model write a new summary from the summary of f and messages. It returns the summary and the usage of the call. The
+// summary is not empty. With the message overhead, it takes at most as many tokens as SummaryLimit of the window of f. If the model
+// refuses the call as too long, write repeats it with fewer tokens, at most twice. It uses the model of the session, without the
+// session's parameters.
+func (s *Summaries) write(ctx context.Context, f *prompt.Fit, messages []prompt.Message) (string, conversation.Usage, error) {
+	model, ok := s.Models.Lookup(f.Session.Model.Model)
 	if !ok {
 		return "", conversation.Usage{}, errNoModel
 	}
-	size := session.Window()
-	limit := size.SummaryLimit() - window.MessageOverhead
-	room := limit - s.Count(heading)
+	size, limit := f.Size(), f.Limit()
+	most := size.SummaryLimit() - window.MessageOverhead
+	room := most - s.Count(heading)
 	system := fmt.Sprintf(instruction, room)
-	data := quote(s.Count, old, messages, size.MaxTokens-size.SummaryLimit()-window.SummaryPromptOverhead-window.PromptOverhead)
-	request := stream.Request{
-		Messages: []stream.PromptMessage{
-			{Role: string(conversation.System), Content: system},
-			{Role: string(conversation.User), Content: data},
-		},
-		MaxTokens: room, MaxBytes: window.ReplyBytes(room, s.MaxBytes), Summary: true,
+	input := size.MaxTokens - size.SummaryLimit() - window.SummaryPromptOverhead - window.PromptOverhead
+	for call := 1; ; call++ {
+		data := quote(s.Count, f.Summary.Text, messages, input)
+		request := stream.Request{
+			Messages: []stream.PromptMessage{
+				{Role: string(conversation.System), Content: system},
+				{Role: string(conversation.User), Content: data},
+			},
+			MaxTokens: limit.Summary(room), MaxBytes: window.ReplyBytes(room, s.MaxBytes), Summary: true,
+		}
+		reply := stream.NewReply("")
+		outcome := stream.Pump(ctx, model, request, reply, s.Timeouts)
+		estimate := s.Count(system) + s.Count(data) + 2*window.MessageOverhead + window.PromptOverhead
+		prompt.Observe(model, estimate, outcome)
+		if prompt.TooLong(outcome) && call < summaryCalls {
+			input /= 2
+			continue
+		}
+		text, usage, err := s.written(ctx, outcome, reply.Join(), estimate)
+		return cut(s.Count, heading+text, most), usage, err
 	}
-	reply := stream.NewReply("")
-	outcome := stream.Pump(ctx, model, request, reply, s.Timeouts)
-	raw := reply.Join()
+}
+
+// summaryCalls is the maximum number of calls for one summary, if the model refuses the first as too long.
+const summaryCalls = 3
+
+// written returns the text of a summary, and the usage of the call. raw is the model's text, and estimate is the size of the prompt in
+// our tokens.
+func (s *Summaries) written(ctx context.Context, outcome stream.Outcome, raw string, estimate int) (string, conversation.Usage, error) {
 	text := strings.TrimSpace(raw)
 	switch {
 	case outcome.Err != nil:
@@ -62,15 +81,12 @@ func (s *Summaries) write(ctx context.Context, session *conversation.Session, ol
 	case outcome.State != stream.Completed || text == "":
 		return "", conversation.Usage{}, errNoSummary
 	}
-	usage := conversation.Usage{
-		Prompt:     s.Count(system) + s.Count(data) + 2*window.MessageOverhead + window.PromptOverhead,
-		Completion: s.Count(raw), Estimated: true,
-	}
+	usage := conversation.Usage{Prompt: estimate, Completion: s.Count(raw), Estimated: true}
 	if u := outcome.Result.Usage; u != nil {
-		usage = conversation.Usage{Prompt: u.Prompt, Completion: u.Completion}
+		usage = conversation.Usage{Prompt: u.Prompt, Completion: u.Completion, Reasoning: u.Reasoning}
 	}
 	usage.Total = usage.Prompt + usage.Completion
-	return cut(s.Count, heading+text, limit), usage, nil
+	return text, usage, nil
 }
 
 // quote returns the old summary and messages as lines of JSON. If the lines take more than limit tokens, quote cuts the

@@ -50,8 +50,9 @@ type Call struct {
 	Ctx     context.Context
 	Closed  chan struct{} // closed when Generate returns
 
-	text chan string
-	ends chan callEnd
+	text  chan string
+	ends  chan callEnd
+	wrote bool // owned by the test
 }
 
 type callEnd struct {
@@ -90,12 +91,21 @@ func (m *Directed) Next(t testing.TB) *Call {
 
 // Write makes the model write text. It returns when the reply has the text.
 func (c *Call) Write(text string) {
+	c.wrote = true
 	c.text <- text
 	c.text <- "" // Generate receives this only after it has written text
 }
 
-// End makes the model end the reply with the finish reason "stop".
-func (c *Call) End() { c.Finish(stream.Result{FinishReason: "stop"}, nil) }
+// Done is the text of a reply whose Call.End came before any Write. A reply without text would fail.
+const Done = "Done."
+
+// End makes the model end the reply with the finish reason "stop". If the reply has no text, the model first writes Done.
+func (c *Call) End() {
+	if !c.wrote {
+		c.Write(Done)
+	}
+	c.Finish(stream.Result{FinishReason: "stop"}, nil)
+}
 
 // Finish makes Generate return result and err.
 func (c *Call) Finish(result stream.Result, err error) { c.ends <- callEnd{result, err} }

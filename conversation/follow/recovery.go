@@ -88,7 +88,7 @@ func (f *Follower) AwaitEnd(ctx context.Context, owner conversation.Owner, sessi
 			case <-ctx.Done():
 				return conversation.Message{}, ctx.Err()
 			}
-		case event.Kind == stream.ContextSummarised:
+		case event.Kind == stream.ContextSummarised, event.Kind == stream.Reasoning:
 		case event.Kind != stream.Created && event.Kind != stream.Delta || event.Entry.ID > messageID:
 			return f.options.Store.Message(ctx, owner, sessionID, messageID)
 		}

@@ -3,6 +3,7 @@ package prompt
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"parley/conversation"
 	"parley/conversation/window"
@@ -14,16 +15,19 @@ type Fit struct {
 	// Context is the context that the store returned for the messages before the new message. Adopt replaces its
 	// Summary.
 	conversation.Context
-	// Messages are the known messages before the new message, oldest first. An index into Messages is called a place.
+	// Messages are the known messages before the new message, oldest first: the newest messages without a gap, and before them
+	// perhaps single system messages. An index into Messages is called a place.
 	Messages []Message
 	// Result is the result of the last Plan.
 	Result window.Result
 
 	message conversation.Message // the new message; in a preview it has no id
-	earlier int                  // number of messages in the session that are older than Messages
+	newest  int                  // the place of the first of the newest messages; before it are single system messages
+	earlier int                  // number of messages in the session that are older than the newest messages and not in Messages
 	// earlierTokens is the number of tokens that these older messages take in a prompt.
 	earlierTokens int
 	similarity    conversation.Similarity // the method that Compare used; "" if it compared nothing
+	limit         Limit
 }
 
 // Message is a message of the history, with the data that the window needs.
@@ -31,8 +35,10 @@ type Message struct {
 	window.Message
 	Role    conversation.Role
 	Content string
-	Read    bool                  // whether Content is known
-	Indexed *conversation.Indexed // the message's index entry; nil if it has none
+	Read    bool // whether Content is known
+	// Unanswered marks a reply that failed without text. The message before it is then skipped, too.
+	Unanswered bool
+	Indexed    *conversation.Indexed // the message's index entry; nil if it has none
 }
 
 // MessageOf returns m as a Message with known content and normal priority.
@@ -44,7 +50,7 @@ func MessageOf(m *conversation.Message) Message {
 }
 
 func weigh(x *conversation.Indexed) Message {
-	return Message{Role: x.Role, Message: window.Message{
+	return Message{Role: x.Role, Unanswered: x.Unanswered, Message: window.Message{
 		ID: x.ID, Tokens: x.Tokens + window.MessageOverhead, System: x.Role == conversation.System, Skip: x.Skip,
 		Answers: x.Role == conversation.Assistant, Priority: x.Priority,
 	}}
@@ -62,6 +68,7 @@ func New(c conversation.Context, message conversation.Message) *Fit {
 			f.Messages = append(f.Messages, m)
 		}
 	}
+	older := len(f.Messages)
 	for i := range c.History {
 		m := MessageOf(&c.History[i])
 		at, ok := slices.BinarySearchFunc(c.Index, m.ID, func(x conversation.Indexed, id string) int { return cmp.Compare(x.ID, id) })
@@ -71,7 +78,15 @@ func New(c conversation.Context, message conversation.Message) *Fit {
 		}
 		f.Messages = append(f.Messages, m)
 	}
+	if c.Session.Context.RetentionPolicy == conversation.FIFO && len(c.History) > 0 { // the index has only system messages
+		f.newest = older
+		f.Messages[older].Alone = older > 0 && f.Messages[older].Answers
+	}
+	SkipUnanswered(f.Messages)
 	f.earlier = c.Session.MessageCount - len(f.Messages)
+	if f.earlier <= 0 {
+		return f
+	}
 	f.earlierTokens = c.Session.HistoryTokens
 	for _, m := range f.Messages {
 		if !m.Skip {
@@ -82,6 +97,42 @@ func New(c conversation.Context, message conversation.Message) *Fit {
 	return f
 }
 
+// SkipUnanswered marks the messages whose replies failed without text, so that no prompt has them.
+func SkipUnanswered(messages []Message) {
+	for i := 1; i < len(messages); i++ {
+		if messages[i].Unanswered && !messages[i-1].Answers {
+			messages[i-1].Skip = true
+		}
+	}
+}
+
+// LimitTo plans from now on for a model with that limit.
+func (f *Fit) LimitTo(l Limit) { f.limit = l }
+
+// Limit returns the limit of the last call of LimitTo.
+func (f *Fit) Limit() Limit { return f.limit }
+
+// Size returns the window: the session's, or that of the model if the model's context is smaller.
+func (f *Fit) Size() window.Size { return f.limit.Size(f.Session.Window()) }
+
+// LacksIndex reports whether the window must choose among the messages, but the store has returned no index. The store returns an
+// index only if the session's own window is too small.
+func (f *Fit) LacksIndex() bool {
+	config := f.Session.Context
+	return len(f.Index) == 0 && config.CompressionEnabled && config.RetentionPolicy != conversation.FIFO &&
+		f.Size().MaxTokens < config.MaxTokens && f.Result.Dropped.Count+f.Result.Summarised.Count > 0
+}
+
+// WithIndex returns a new Fit with an index. Entries that are not older than the new message are ignored. Call Plan before you use
+// Result.
+func (f *Fit) WithIndex(index []conversation.Indexed) *Fit {
+	c := f.Context
+	c.Index = index[:sort.Search(len(index), func(i int) bool { return index[i].ID >= f.message.ID })]
+	indexed := New(c, f.message)
+	indexed.limit = f.limit
+	return indexed
+}
+
 // HistoryOnly returns a new Fit that uses only Context.History and the index entries of its messages. All texts in History
 // are known. Call Plan before you use Result.
 func (f *Fit) HistoryOnly() *Fit {
@@ -89,7 +140,9 @@ func (f *Fit) HistoryOnly() *Fit {
 	c.Index = slices.DeleteFunc(slices.Clone(c.Index), func(x conversation.Indexed) bool {
 		return len(c.History) == 0 || x.ID < c.History[0].ID
 	})
-	return New(c, f.message)
+	only := New(c, f.message)
+	only.limit = f.limit
+	return only
 }
 
 // Add appends messages to Messages. Their ids must be greater than the ids in Messages.
@@ -136,7 +189,7 @@ func (f *Fit) Compare(embedding window.Vector) {
 func (f *Fit) Input() window.Input {
 	config := f.Session.Context
 	in := window.Input{
-		Size: f.Session.Window(), Compression: config.CompressionEnabled, Policy: window.Policy(config.RetentionPolicy),
+		Size: f.Size(), Compression: config.CompressionEnabled, Policy: window.Policy(config.RetentionPolicy),
 		Summary: f.Summary.Weighed(), History: make([]window.Message, len(f.Messages)), Earlier: f.earlier, EarlierTokens: f.earlierTokens,
 		New: window.Message{ID: f.message.ID, Tokens: f.message.TokensInPrompt(), System: f.message.Role == conversation.System},
 	}
@@ -152,11 +205,19 @@ func (f *Fit) Plan() { f.Result = window.Plan(f.Input()) }
 // Summarises reports whether the session can have a summary: compression is enabled, and the window is large enough for
 // a summary.
 func (f *Fit) Summarises() bool {
-	return f.Session.Context.CompressionEnabled && f.Session.Window().SummaryLimit() > 0
+	return f.Session.Context.CompressionEnabled && f.Size().SummaryLimit() > 0
 }
 
 // LacksEarlier reports whether some messages that are older than Messages are in no summary.
 func (f *Fit) LacksEarlier() bool { return f.earlierTokens > 0 && f.Summary.Count < f.earlier }
+
+// Newest returns the id of the first of the newest messages, which are known without a gap; "" if no message is known.
+func (f *Fit) Newest() string {
+	if f.newest < len(f.Messages) {
+		return f.Messages[f.newest].ID
+	}
+	return ""
+}
 
 // Overdue reports whether the plan drops messages that a summary should cover.
 func (f *Fit) Overdue() bool {
@@ -207,7 +268,7 @@ func (f *Fit) Fill(places []int, messages []conversation.Message) bool {
 func (f *Fit) Request() stream.Request {
 	model := &f.Session.Model
 	r := stream.Request{
-		MaxTokens: f.Session.Window().ReplyRoom(), Messages: make([]stream.PromptMessage, 0, len(f.Result.Send)+3),
+		MaxTokens: f.limit.reply(f.Size(), f.Result.PromptTokens), Messages: make([]stream.PromptMessage, 0, len(f.Result.Send)+3),
 		Temperature: model.Temperature, TopP: model.TopP, Stop: model.Stop, Seed: model.Seed, ReasoningEffort: model.ReasoningEffort,
 	}
 	if f.Session.Instructions != "" {

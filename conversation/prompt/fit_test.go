@@ -47,14 +47,14 @@ func (s *session) exchange(text, reply string) {
 	s.add(conversation.Assistant, reply, "").Terms = window.TermsOf(text, reply)
 }
 
-// fit returns a planned Fit of a message. Its Context has the newest n messages and, unless the policy is fifo, an
-// index of all messages.
+// fit returns a planned Fit of a message. Its Context has the newest n messages and an index of all messages; with the policy fifo, of
+// all system messages.
 func (s *session) fit(text string, n int) *Fit {
 	c := s.Context
 	c.Session.MessageCount = len(s.all)
 	for i := range s.all {
 		c.Session.HistoryTokens += s.all[i].TokensInPrompt()
-		if policy := c.Session.Context.RetentionPolicy; policy != conversation.FIFO {
+		if policy := c.Session.Context.RetentionPolicy; policy != conversation.FIFO || s.all[i].Role == conversation.System {
 			c.Index = append(c.Index, conversation.Index(&s.all[i], policy))
 		}
 	}
@@ -102,9 +102,9 @@ func TestFit_FIFO_OldestDropped(t *testing.T) {
 // A window of 300 tokens is too small for a summary. It has 222 for messages, and each exchange takes 60.
 func TestFit_EachPolicy_SendsPreferredMessages(t *testing.T) {
 	for policy, want := range map[conversation.RetentionPolicy]string{
-		conversation.FIFO:     "weather to-weather dinner to-dinner music to-music who",
+		conversation.FIFO:     "rules weather to-weather dinner to-dinner music to-music who", // an old system message is kept alone
 		conversation.Priority: "rules to-rules passwords to-passwords music to-music who",
-		conversation.Semantic: "lighthouse to-lighthouse dinner to-dinner music to-music who", // the closest in meaning, then the newest
+		conversation.Semantic: "rules to-rules lighthouse to-lighthouse music to-music who",
 	} {
 		t.Run(string(policy), func(t *testing.T) {
 			s := newSession(300, policy)
@@ -133,8 +133,8 @@ func TestFit_EachPolicy_SendsPreferredMessages(t *testing.T) {
 					found = append(found, m)
 				}
 			}
-			if policy == conversation.FIFO != (len(missing) == 0) {
-				t.Errorf("the texts of %q are missing", missing)
+			if len(missing) == 0 || missing[0] != s.all[0].ID {
+				t.Errorf("the texts of %q are missing, want that of the first message among them", missing)
 			}
 			if len(found) > 0 && f.Fill(places, found[1:]) {
 				t.Error("Fill returned true, but one text is missing")

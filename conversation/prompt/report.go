@@ -9,8 +9,12 @@ import (
 // Report returns the context report of the reply, according to the plan.
 func (f *Fit) Report() conversation.ContextReport {
 	config, r := f.Session.Context, &f.Result
+	tokens := r.PromptTokens
+	if r.Overflow > 0 {
+		tokens = r.Overflow - f.Size().ReplyRoom()
+	}
 	return conversation.ContextReport{
-		Policy: config.RetentionPolicy, PromptTokens: r.PromptTokens, MaxTokens: config.MaxTokens,
+		Policy: config.RetentionPolicy, PromptTokens: tokens, MaxTokens: config.MaxTokens, ModelTokens: f.limit.Tokens(),
 		Kept: conversation.MessageRange(r.Kept), InSummary: conversation.MessageRange(r.Summarised),
 		Dropped: conversation.MessageRange(r.Dropped), Skipped: conversation.MessageRange(r.Skipped),
 		Summarised: r.SendSummary, Similarity: f.similarity,
@@ -39,9 +43,8 @@ func (f *Fit) Dropped() (stream.SummaryStats, bool) {
 // Preview returns the context that the model would get if the message were sent now, with the decision about each
 // message. It returns *conversation.OverflowError if the window cannot hold the message.
 func (f *Fit) Preview() (conversation.Preview, error) {
-	config := f.Session.Context
 	if f.Result.Overflow > 0 {
-		return conversation.Preview{}, &conversation.OverflowError{CurrentTokens: f.Result.Overflow, MaxTokens: config.MaxTokens}
+		return conversation.Preview{}, &conversation.OverflowError{CurrentTokens: f.Result.Overflow, MaxTokens: f.Size().MaxTokens}
 	}
 	preview := conversation.Preview{Context: f.Report(), Messages: make([]conversation.PreviewMessage, 0, len(f.Messages)+1)}
 	if f.Result.SendSummary {

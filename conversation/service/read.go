@@ -118,6 +118,9 @@ func (s *Service) Preview(ctx context.Context, owner conversation.Owner, session
 		}
 	}
 	f := prompt.New(c, message)
+	if model, ok := s.Models.Lookup(c.Session.Model.Model); ok {
+		f.LimitTo(prompt.LimitOf(model))
+	}
 	f.Compare(s.embeddings.OfMessage(ctx, f))
 	f.Plan()
 	return f.Preview() // may also return an overflow, because Check did not count the tokens of a live reply

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"parley/conversation"
+	"parley/conversation/prompt"
 	"parley/stream"
 )
 
@@ -96,10 +97,14 @@ func (t *Turn) drop() {
 // ask builds the prompt and calls the model. It returns when the request to the model is closed and the turn is started. begun
 // is false if the turn was dropped instead.
 func (t *Turn) ask() (outcome stream.Outcome, begun bool) {
-	if !t.sendsAll() && !t.awaitStart() {
+	limit := t.limit()
+	if !t.sendsAll(limit) && !t.awaitStart() {
 		return outcome, false
 	}
-	outcome = t.write(t.fit())
+	f := prompt.New(t.begun.Context(), t.begun.Message)
+	f.Compare(t.turns.options.Embeddings.OfMessage(t.ctx, f))
+	t.fit(f, limit)
+	outcome = t.write()
 	return outcome, t.awaitStart()
 }
 
@@ -111,7 +116,7 @@ func (t *Turn) awaitStart() bool {
 
 // sendsAll reports whether the prompt has all messages of the session. Such a prompt needs nothing but the result of
 // BeginTurn: no embedding, no summary and no texts. And no messages are left out, which viewers would have to see.
-func (t *Turn) sendsAll() bool {
+func (t *Turn) sendsAll(limit prompt.Limit) bool {
 	s := &t.begun.Session // with both messages of the turn
-	return s.MessageCount == len(t.begun.History)+2 && s.HistoryTokens <= s.Window().Budget()
+	return s.MessageCount == len(t.begun.History)+2 && s.HistoryTokens <= limit.Size(s.Window()).Budget()
 }

@@ -126,7 +126,7 @@ func TestEarly_CommitFails_RequestClosedNothingShown(t *testing.T) {
 		}
 		again := n.Later(conversationtest.Message(session, "hello again"))
 		model.Next(t).End()
-		wantReply(t, "the second send", conversationtest.Within(t, "the second send", again), stream.Completed, "")
+		wantReply(t, "the second send", conversationtest.Within(t, "the second send", again), stream.Completed, conversationtest.Done)
 		if len(model.Calls) != 0 {
 			t.Error("the model was called a third time")
 		}
@@ -186,6 +186,6 @@ func TestEarly_WindowFull_ModelCalledAfterCommit(t *testing.T) {
 		}
 		close(release)
 		model.Next(t).End()
-		wantReply(t, "the reply", conversationtest.Within(t, "the reply", replied), stream.Completed, "")
+		wantReply(t, "the reply", conversationtest.Within(t, "the reply", replied), stream.Completed, conversationtest.Done)
 	})
 }

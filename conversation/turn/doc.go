@@ -15,7 +15,10 @@
 // dropped: its request to the model is closed, and its sender gets the error. A turn runs early only if the prompt has all
 // messages of the session. Otherwise the model needs more than the result of BeginTurn: a summary, an embedding or texts.
 //
-// A turn moves only down this list. A stop cancels Turn.ctx with a cause, which decides how the reply ends. Fitting
+// A turn moves only down this list, with one exception: if the provider refuses the prompt as too long, the turn goes back
+// from writing to fitting, at most twice, and plans for the sizes in the refusal. The reply has no text then.
+//
+// A stop cancels Turn.ctx with a cause, which decides how the reply ends. Fitting
 // then ends at once. Writing ends when the request to the model is closed. The store decides once which ending counts:
 //
 //	decision  the store has                                         viewers get; callers get

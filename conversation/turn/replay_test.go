@@ -272,7 +272,7 @@ func TestReplay_BothQueued_OneReply(t *testing.T) {
 		}
 	}
 	model.Next(t).End()
-	wantReply(t, "the other", conversationtest.Within(t, "the other reply", other), stream.Completed, "")
+	wantReply(t, "the other", conversationtest.Within(t, "the other reply", other), stream.Completed, conversationtest.Done)
 	if s := n.Get(session); replayed != 1 || s.MessageCount != 6 {
 		t.Errorf("%d replies are replayed, of %d messages", replayed, s.MessageCount)
 	}

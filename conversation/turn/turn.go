@@ -64,19 +64,19 @@ func (t *Turn) run() {
 	t.topic.Close()
 }
 
-// fit builds the prompt. It cannot fail. If a summary takes too long, messages are dropped. If texts cannot be read, the
-// prompt has only the newest messages. The report counts the messages that are left out.
-func (t *Turn) fit() stream.Request {
+// fit plans the prompt for a model with that limit. It cannot fail, but the plan may have an overflow. If a summary takes too long,
+// messages are dropped. If texts cannot be read, the prompt has only the newest messages. The report counts the messages that are left
+// out.
+func (t *Turn) fit(f *prompt.Fit, limit prompt.Limit) {
 	o, owner := &t.turns.options, t.begun.Key.Owner
-	f := prompt.New(t.begun.Context(), t.begun.Message)
-	f.Compare(o.Embeddings.OfMessage(t.ctx, f))
+	f.LimitTo(limit)
 	f.Plan()
+	if f.LacksIndex() {
+		f = t.withIndex(f)
+	}
 	fault := o.Summaries.BeforeReply(t.ctx, owner, f)
 	if err := t.readTexts(f); err != nil {
-		if t.ctx.Err() == nil {
-			o.Log.Warn("messages for the context window could not be read; the reply is built from the newest alone",
-				"session", t.begun.Key.SessionID, "message", t.begun.Key.ReplyID, "error", err)
-		}
+		t.warn("messages for the context window could not be read; the reply is built from the newest alone", err)
 		f = f.HistoryOnly()
 		f.Plan()
 	}
@@ -85,9 +85,29 @@ func (t *Turn) fit() stream.Request {
 	if dropped, ok := f.Dropped(); ok {
 		o.Hub.NotifySummarised(t.begun.Key.SessionID, dropped)
 	}
-	request := f.Request()
-	request.MaxBytes = window.ReplyBytes(request.MaxTokens, o.MaxBytes)
-	return request
+}
+
+// withIndex reads the index and plans again. The store returns no index with a turn if the history fits the session's own window.
+func (t *Turn) withIndex(f *prompt.Fit) *prompt.Fit {
+	ctx, cancel := context.WithTimeout(t.ctx, readTimeout)
+	defer cancel()
+	full := f.Session.Context.MaxTokens // a message of this size makes the store return the index
+	c, err := t.turns.options.Store.Context(ctx, t.begun.Key.Owner, t.begun.Key.SessionID, full)
+	if err != nil {
+		t.warn("the index of the context window could not be read; the newest messages are kept", err)
+		return f
+	}
+	f = f.WithIndex(c.Index)
+	f.Compare(t.turns.options.Embeddings.OfMessage(t.ctx, f))
+	f.Plan()
+	return f
+}
+
+// warn logs a fault that does not end the turn, unless the turn was stopped.
+func (t *Turn) warn(message string, err error) {
+	if t.ctx.Err() == nil {
+		t.turns.options.Log.Warn(message, "session", t.begun.Key.SessionID, "message", t.begun.Key.ReplyID, "error", err)
+	}
 }
 
 // readTexts reads the texts of the older messages that the prompt sends.
@@ -101,16 +121,6 @@ func (t *Turn) readTexts(f *prompt.Fit) error {
 	return background.ReadTexts(ctx, t.turns.options.Store, t.begun.Key.Owner, f, sent)
 }
 
-// write calls the model and appends its text to the reply.
-func (t *Turn) write(request stream.Request) stream.Outcome {
-	o := &t.turns.options
-	outcome := stream.Pump(t.ctx, modelOf(o.Models, &t.begun.Session), request, t.reply, o.Timeouts)
-	if outcome.Err != nil {
-		o.Log.Warn("a reply failed", "session", t.begun.Key.SessionID, "message", t.begun.Key.ReplyID, "error", outcome.Err)
-	}
-	return outcome
-}
-
 // endedBy returns the final reply for the model's outcome, with its usage.
 func (t *Turn) endedBy(outcome stream.Outcome) conversation.Message {
 	m := t.begun.Reply
@@ -119,8 +129,8 @@ func (t *Turn) endedBy(outcome stream.Outcome) conversation.Message {
 	if outcome.Err != nil {
 		m.Error = &conversation.ReplyError{Code: outcome.Err.Code, Message: outcome.Err.Message}
 	}
-	m.Usage = t.usage(outcome, m.Content)
-	m.Tokens = m.Usage.Completion
+	m.Tokens = t.turns.options.Count(m.Content)
+	m.Usage = t.usage(outcome, m.Tokens)
 	if t.begun.Session.Context.RetentionPolicy == conversation.Semantic {
 		m.Terms = window.TermsOf(t.begun.Message.Content, m.Content)
 	}
@@ -128,12 +138,12 @@ func (t *Turn) endedBy(outcome stream.Outcome) conversation.Message {
 }
 
 // usage returns the usage of the call to the model: the provider's figures, or an estimate if the provider gave none.
-func (t *Turn) usage(outcome stream.Outcome, text string) *conversation.Usage {
+func (t *Turn) usage(outcome stream.Outcome, text int) *conversation.Usage {
 	if u := outcome.Result.Usage; u != nil {
-		return &conversation.Usage{Prompt: u.Prompt, Completion: u.Completion, Total: u.Prompt + u.Completion}
+		return &conversation.Usage{Prompt: u.Prompt, Completion: u.Completion, Reasoning: u.Reasoning, Total: u.Prompt + u.Completion}
 	}
-	u := conversation.Usage{Completion: t.turns.options.Count(text), Prompt: t.report.PromptTokens, Estimated: true}
-	if outcome.State == stream.Failed && text == "" {
+	u := conversation.Usage{Completion: text, Prompt: t.report.PromptTokens, Estimated: true}
+	if outcome.State == stream.Failed && text == 0 && outcome.Err.Code != stream.CodeEmptyReply {
 		u.Prompt = 0 // the model did not accept the prompt
 	}
 	u.Total = u.Prompt + u.Completion

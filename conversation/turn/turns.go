@@ -45,15 +45,17 @@ type Options struct {
 
 // Turns runs the turns of this node. Methods may be called from any goroutine.
 type Turns struct {
-	options  Options
-	journal  *stream.Journal[conversation.TurnKey]
-	live     *registry
-	slots    *slots
-	gates    *gates
-	endings  largeEndings
-	draining chan struct{}      // closed when Drain begins
-	storing  context.Context    // the context of calls of EndTurn
-	abandon  context.CancelFunc // ends storing, so that turns no longer wait for the store
+	options Options
+	journal *stream.Journal[conversation.TurnKey]
+	live    *registry
+	slots   *slots
+	gates   *gates
+	endings largeEndings
+	// reasoning has the name of each model that has reasoned before a reply of this node.
+	reasoning sync.Map
+	draining  chan struct{}      // closed when Drain begins
+	storing   context.Context    // the context of calls of EndTurn
+	abandon   context.CancelFunc // ends storing, so that turns no longer wait for the store
 
 	mu   sync.Mutex     // held by enter and Drain, so that enter adds no work after Drain has begun
 	work sync.WaitGroup // live turns, and sends before their turns begin

@@ -24,7 +24,7 @@ const (
 	Fits           Reason = iota + 1 // everything fits
 	Newest                           // the message is among the newest
 	NewestExchange                   // the semantic policy prefers the newest exchange
-	SystemMessage                    // the priority policy prefers system messages
+	SystemMessage                    // every policy prefers system messages
 	Prioritised                      // the priority of the exchange is above normal
 	Similar                          // the exchange is close in meaning to the new message
 	// Summarised

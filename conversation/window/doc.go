@@ -20,9 +20,11 @@
 // If everything fits, everything is sent word for word, except replies that failed or have no text. If not, the policy
 // chooses the exchanges that stay word for word. An exchange is a message and its reply, kept or left out together.
 //
-//   - fifo keeps the newest exchanges.
-//   - priority keeps system messages, then the messages with the highest priority in their metadata, then the newest.
-//   - semantic keeps the newest exchange, then the exchanges closest in meaning to the new message. It compares words
+// Every policy first keeps system messages, with the replies to them.
+//
+//   - fifo then keeps the newest exchanges.
+//   - priority then keeps the messages with the highest priority in their metadata, then the newest.
+//   - semantic then keeps the newest exchange, then the exchanges closest in meaning to the new message. It compares words
 //     (BM25, [LexicalScores]). If embeddings are available in time, it also compares embeddings ([FuseScores]).
 //
 // The chosen messages are sent in their original order. [Result] has a [Decision] for each message. The counts in the

@@ -27,6 +27,8 @@ type Message struct {
 	// Answers is true if the message is a reply to the message before it. Plan keeps or leaves out these two messages
 	// together.
 	Answers bool
+	// Alone is true if the message is a reply, and the message to which it replies is not in Input.History.
+	Alone bool
 	// Priority is the message's priority, from [PriorityOf]. An exchange has the higher priority of its two messages.
 	Priority float64
 	// Similarity measures how close the message is in meaning to the new message: higher is closer, on any scale; 0 or
@@ -47,10 +49,11 @@ type Input struct {
 	Compression bool
 	Policy      Policy
 	Summary     Summary
-	// History holds the newest messages before New, oldest first.
+	// History holds the newest messages before New, oldest first. Older system messages may precede them.
 	History []Message
-	// Earlier is the number of messages before History. EarlierTokens is the number of their tokens; 0 means that none
-	// of these messages is ever sent. Plan cannot keep these messages. Without compression, it drops them.
+	// Earlier is the number of messages that are older than the newest messages and not in History. EarlierTokens is the number
+	// of their tokens; 0 means that none of these messages is ever sent. Plan cannot keep these messages. Without compression, it
+	// drops them.
 	Earlier, EarlierTokens int
 	// New is the message that the model replies to.
 	New Message
@@ -101,14 +104,14 @@ type Result struct {
 // n log n with n messages. The same input gives the same plan.
 //
 // If everything fits, everything is sent word for word and without a summary. If not, the budget goes first to the new
-// message, then to the summary if it fits, then to whole exchanges. An exchange is a message and its reply. The policy
-// orders the exchanges:
+// message, then to the summary if it fits, then to whole exchanges. An exchange is a message and its reply. Every policy begins
+// with the exchanges of system messages, the newest first. Then the policy orders the other exchanges:
 //
 //   - fifo: the newest first, up to the first exchange that does not fit.
-//   - priority: system messages first; then by priority, the highest first; then the newest first.
+//   - priority: by priority, the highest first; then the newest first.
 //   - semantic: the newest exchange first; then by similarity, the closest first; then the newest first.
 //
-// With the last two policies, an exchange that does not fit is left out, and the next one is tried.
+// With the last two policies, and among system messages, an exchange that does not fit is left out, and the next one is tried.
 func Plan(in Input) Result {
 	p := newPlanner(in)
 	p.plan()
@@ -132,6 +135,7 @@ type planner struct {
 	Result
 	exchanges []exchange
 	tokens    int // tokens of the whole history
+	system    int // tokens of the system messages in History, and of the replies to them
 	left      int // tokens of the budget that are not used yet
 	compared  int // number of comparisons in the sort; only a test reads it
 }
@@ -150,7 +154,7 @@ func newPlanner(in Input) *planner {
 func (p *planner) group() {
 	p.exchanges = make([]exchange, 0, len(p.History)/2+1)
 	for i, m := range p.History {
-		if !m.Answers || i == 0 {
+		if !m.Answers || i == 0 || m.Alone {
 			p.exchanges = append(p.exchanges, exchange{
 				from: i, to: i, system: m.System, noQuestion: m.Answers, priority: m.Priority, similarity: m.Similarity,
 			})
@@ -160,6 +164,11 @@ func (p *planner) group() {
 		x.priority, x.similarity = max(x.priority, m.Priority), max(x.similarity, m.Similarity)
 		if !m.Skip {
 			x.tokens += m.Tokens
+		}
+	}
+	for i := range p.exchanges {
+		if p.exchanges[i].system {
+			p.system += p.exchanges[i].tokens
 		}
 	}
 	if n := len(p.exchanges); n > 0 {
@@ -197,19 +206,9 @@ func (p *planner) plan() {
 
 // choose keeps exchanges in the order of the policy until the budget is used up.
 func (p *planner) choose() {
-	compare, ranked := orders[p.Policy]
-	order := make([]*exchange, len(p.exchanges))
-	for i := range order {
-		order[i] = &p.exchanges[i]
-	}
-	if ranked {
-		slices.SortFunc(order, func(a, b *exchange) int { p.compared++; return compare(a, b) })
-	} else {
-		slices.Reverse(order)
-	}
-	for _, x := range order {
+	for _, x := range p.order() {
 		if x.noQuestion || x.tokens > p.left {
-			if !ranked {
+			if !p.ranked() && !x.system {
 				return
 			}
 			continue
@@ -219,6 +218,32 @@ func (p *planner) choose() {
 	}
 }
 
+// order returns the exchanges in the order in which the policy keeps them.
+func (p *planner) order() []*exchange {
+	order := make([]*exchange, 0, len(p.exchanges))
+	if compare, ranked := orders[p.Policy]; ranked {
+		for i := range p.exchanges {
+			order = append(order, &p.exchanges[i])
+		}
+		slices.SortFunc(order, func(a, b *exchange) int { p.compared++; return compare(a, b) })
+		return order
+	}
+	for _, system := range []bool{true, false} {
+		for i := len(p.exchanges) - 1; i >= 0; i-- {
+			if p.exchanges[i].system == system {
+				order = append(order, &p.exchanges[i])
+			}
+		}
+	}
+	return order
+}
+
+// ranked reports whether the policy may leave out an exchange and keep an older one.
+func (p *planner) ranked() bool {
+	_, ranked := orders[p.Policy]
+	return ranked
+}
+
 // orders has the comparison of exchanges for the priority and semantic policies; the exchange to keep first is the
 // smallest. No two exchanges are equal, so the same input gives the same plan.
 var orders = map[Policy]func(a, b *exchange) int{
@@ -226,7 +251,8 @@ var orders = map[Policy]func(a, b *exchange) int{
 		return cmp.Or(yesFirst(a.system, b.system), cmp.Compare(b.priority, a.priority), cmp.Compare(b.from, a.from))
 	},
 	Semantic: func(a, b *exchange) int {
-		return cmp.Or(yesFirst(a.newest, b.newest), cmp.Compare(max(b.similarity, 0), max(a.similarity, 0)), cmp.Compare(b.from, a.from))
+		return cmp.Or(yesFirst(a.system, b.system), yesFirst(a.newest, b.newest),
+			cmp.Compare(max(b.similarity, 0), max(a.similarity, 0)), cmp.Compare(b.from, a.from))
 	},
 }
 
@@ -243,7 +269,7 @@ func yesFirst(a, b bool) int {
 // reasonFor returns the reason for which a policy keeps an exchange.
 func reasonFor(policy Policy, x exchange) Reason {
 	switch {
-	case policy == Priority && x.system:
+	case x.system:
 		return SystemMessage
 	case policy == Priority && x.priority > 0:
 		return Prioritised
@@ -273,7 +299,7 @@ func (p *planner) leftOut(i int) Decision {
 		return Decision{Summarised, InSummary}
 	case inSummary:
 		return Decision{Dropped, NoRoomForSummary}
-	case p.History[i].Answers && i == 0:
+	case p.History[i].Answers && (i == 0 || p.History[i].Alone):
 		return Decision{Dropped, NoQuestion}
 	}
 	return Decision{Dropped, NoRoom}

@@ -27,8 +27,11 @@ func anyInput(t *rapid.T) Input {
 	if in.Compression && rapid.IntRange(0, 3).Draw(t, "earlier") == 0 {
 		in.Earlier = rapid.IntRange(1, 50).Draw(t, "earlier messages")
 		in.EarlierTokens = rapid.IntRange(0, 2000).Draw(t, "earlier tokens")
+		for range rapid.IntRange(0, 2).Draw(t, "old system messages") {
+			add(Message{System: true})
+		}
 		if rapid.Bool().Draw(t, "noQuestion") {
-			add(Message{Answers: true})
+			add(Message{Answers: true, Alone: true})
 		}
 	}
 	for range rapid.IntRange(0, 30).Draw(t, "exchanges") {
@@ -52,7 +55,7 @@ func anyInput(t *rapid.T) Input {
 func anySummary(t *rapid.T, in Input) Summary {
 	tokens := rapid.IntRange(1, max(1, in.SummaryLimit()*11/10)).Draw(t, "summary's tokens")
 	n := rapid.IntRange(0, len(in.History)).Draw(t, "summarised")
-	for n < len(in.History) && n > 0 && in.History[n].Answers {
+	for n < len(in.History) && n > 0 && in.History[n].Answers && !in.History[n].Alone {
 		n++
 	}
 	if n == 0 {
@@ -126,10 +129,10 @@ func checkExchangesWholeAndInOrder(t *rapid.T, in Input, p Result) {
 		if p.Decisions[i].Verdict == Kept {
 			kept = append(kept, i)
 		}
-		if m.Answers && i > 0 && !m.Skip && (p.Decisions[i].Verdict == Kept) != (p.Decisions[i-1].Verdict == Kept) {
+		if m.Answers && i > 0 && !m.Alone && !m.Skip && (p.Decisions[i].Verdict == Kept) != (p.Decisions[i-1].Verdict == Kept) {
 			t.Fatalf("message %d is %v and its reply %v", i-1, p.Decisions[i-1].Verdict, p.Decisions[i].Verdict)
 		}
-		if m.Answers && i == 0 && in.EarlierTokens > 0 && p.Decisions[0].Verdict == Kept {
+		if m.Alone && in.EarlierTokens > 0 && p.Decisions[i].Verdict == Kept {
 			t.Fatal("a reply is kept without its message")
 		}
 	}
@@ -185,7 +188,7 @@ func checkBestChosen(t *rapid.T, in Input, p Result) {
 		return slices.ContainsFunc(p.Send, func(i int) bool { return x.from <= i && i < x.to })
 	}
 	before := func(a, b exchange) bool {
-		rank := func(x exchange) [2]float64 {
+		rank := func(x exchange) [3]float64 {
 			system, newest := 0.0, 0.0
 			if x.system {
 				system = 1
@@ -195,14 +198,14 @@ func checkBestChosen(t *rapid.T, in Input, p Result) {
 			}
 			switch in.Policy {
 			case Priority:
-				return [2]float64{system, x.priority}
+				return [3]float64{system, x.priority}
 			case Semantic:
-				return [2]float64{newest, math.Max(0, x.similarity)}
+				return [3]float64{system, newest, math.Max(0, x.similarity)}
 			}
-			return [2]float64{}
+			return [3]float64{system}
 		}
 		first, second := rank(a), rank(b)
-		if c := cmp.Or(cmp.Compare(first[0], second[0]), cmp.Compare(first[1], second[1])); c != 0 {
+		if c := cmp.Or(cmp.Compare(first[0], second[0]), cmp.Compare(first[1], second[1]), cmp.Compare(first[2], second[2])); c != 0 {
 			return c > 0
 		}
 		return a.from > b.from
@@ -213,7 +216,7 @@ func checkBestChosen(t *rapid.T, in Input, p Result) {
 			if before(y, x) && isKept(y) {
 				room -= y.tokens
 			}
-			gap = gap || before(y, x) && !isKept(y) && y.tokens > 0
+			gap = gap || before(y, x) && !isKept(y) && y.tokens > 0 && !y.system && !x.system
 		}
 		fits := x.tokens <= room && !x.noQuestion && (in.Policy == Priority || in.Policy == Semantic || !gap)
 		if x.tokens > 0 && isKept(x) != fits {
@@ -226,6 +229,9 @@ func TestPlan_FIFOInLargerWindow_KeepsAtLeastAsMuch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := anyInput(t)
 		in.Policy = FirstInFirstOut
+		for i := range in.History { // a system message that fits only into the larger window takes the room of others
+			in.History[i].System = false
+		}
 		small := Plan(in)
 		in.MaxTokens += rapid.IntRange(0, 2000).Draw(t, "more")
 		large := Plan(in)
@@ -267,10 +273,10 @@ func TestPlan_EachPolicy_KeepsPreferredMessages(t *testing.T) {
 		send    []int
 		reasons []Reason
 	}{
-		{FirstInFirstOut, []int{4, 5, 6, 7, 8, 9}, []Reason{NoRoom, NoRoom, Newest, Newest, Newest}},
-		{"", []int{4, 5, 6, 7, 8, 9}, []Reason{NoRoom, NoRoom, Newest, Newest, Newest}},
+		{FirstInFirstOut, []int{0, 1, 6, 7, 8, 9}, []Reason{SystemMessage, NoRoom, NoRoom, Newest, Newest}},
+		{"", []int{0, 1, 6, 7, 8, 9}, []Reason{SystemMessage, NoRoom, NoRoom, Newest, Newest}},
 		{Priority, []int{0, 1, 2, 3, 8, 9}, []Reason{SystemMessage, Prioritised, NoRoom, NoRoom, Newest}},
-		{Semantic, []int{2, 3, 4, 5, 8, 9}, []Reason{NoRoom, Similar, Similar, NoRoom, NewestExchange}},
+		{Semantic, []int{0, 1, 2, 3, 8, 9}, []Reason{SystemMessage, Similar, NoRoom, NoRoom, NewestExchange}},
 	} {
 		in := Input{Size: Size{MaxTokens: 464}, Compression: true, Policy: test.policy, History: history(mark), New: Message{ID: "new", Tokens: 40}}
 		p := Plan(in)

@@ -44,8 +44,9 @@ type Batch struct {
 // PlanSummary returns the batches to summarise after a reply, oldest first. It returns none unless the reply left the
 // window over 80 % full. The history must end with the reply; New is ignored.
 //
-//   - fifo: The fill level counts the summary, and the messages that it does not cover. The oldest messages are
-//     summarised until the other messages, with a summary of the maximum size, take at most half of the budget.
+//   - fifo: The fill level counts the summary, the messages that it does not cover, and all system messages, because these stay
+//     in the prompt. The oldest messages are summarised until all of that, with a summary of the maximum size, takes at most half
+//     of the budget.
 //   - priority and semantic: These policies may leave out any message. The fill level counts the whole history.
 //     Everything is summarised when the messages in no summary take more than an eighth of the budget. So not every
 //     reply costs a call.
@@ -57,9 +58,8 @@ func PlanSummary(in Input) []Batch {
 	p := newPlanner(in)
 	p.tallyEarlier()
 	budget, pending := p.Budget(), p.pending()
-	_, ranked := orders[p.Policy]
-	full, due := p.Summary.Tokens+pending, true
-	if ranked {
+	full, due := p.Summary.Tokens+pending+p.systemCovered(), true
+	if p.ranked() {
 		full, due = p.tokens, pending > p.slack()
 		if p.EarlierTokens > 0 {
 			full += p.Summary.Tokens // the summary is always sent, for the messages before History
@@ -92,19 +92,19 @@ func (p *planner) summariseFirst() []Batch {
 
 // slack returns the maximum number of unsummarised tokens that a plan may drop without a summary first.
 func (p *planner) slack() int {
-	if _, ranked := orders[p.Policy]; ranked {
+	if p.ranked() {
 		return p.Budget() / 8
 	}
 	return 0
 }
 
-// unsummarised returns the maximum number of tokens of the newest messages that stay out of the summary.
+// unsummarised returns the maximum number of tokens of the newest messages that stay out of the summary, beside the system messages.
 func (p *planner) unsummarised() int {
-	if _, ranked := orders[p.Policy]; ranked {
+	if p.ranked() {
 		return 0
 	}
 	budget := p.Budget()
-	return max(min(budget/2, budget-p.New.Tokens)-p.SummaryLimit(), 0)
+	return max(min(budget/2, budget-p.New.Tokens)-p.system-p.SummaryLimit(), 0)
 }
 
 // summarised returns the number of messages of History that the summary covers.
@@ -123,6 +123,20 @@ func (p *planner) pending() int {
 	return n
 }
 
+// systemCovered returns the number of tokens of the system messages, with their replies, that the summary covers.
+func (p *planner) systemCovered() (n int) {
+	system := false
+	for _, m := range p.History[:p.summarised()] {
+		if !m.Answers || m.Alone {
+			system = m.System
+		}
+		if system && !m.Skip {
+			n += m.Tokens
+		}
+	}
+	return n
+}
+
 // batches returns batches of the exchanges that are in no summary, oldest first. It leaves out the newest exchanges, up
 // to the number of tokens that unsummarised returns.
 func (p *planner) batches() (batches []Batch) {
@@ -130,6 +144,10 @@ func (p *planner) batches() (batches []Batch) {
 		return nil
 	}
 	start, pending, rest := p.summarised(), p.pending(), p.unsummarised()
+	apart := rest > 0 // all system messages fit beside the newest messages
+	if apart {
+		pending -= p.system - p.systemCovered()
+	}
 	for _, x := range p.exchanges {
 		if x.to <= start {
 			continue
@@ -144,7 +162,9 @@ func (p *planner) batches() (batches []Batch) {
 				tokens += m.Tokens
 			}
 		}
-		pending -= tokens
+		if !apart || !x.system {
+			pending -= tokens
+		}
 		if n := len(batches); n > 0 && batches[n-1].Tokens+tokens <= p.SummaryInputLimit() {
 			batches[n-1].To = x.to
 			batches[n-1].Tokens += tokens

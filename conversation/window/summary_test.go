@@ -29,14 +29,14 @@ func checkBatches(t *rapid.T, in Input, batches []Batch) {
 			if !m.Skip {
 				tokens += m.Tokens
 			}
-			if !m.Answers || i == 0 {
+			if !m.Answers || m.Alone || i == 0 {
 				exchanges++
 			}
 		}
 		if batch.From != at || batch.To <= batch.From || batch.Tokens != tokens {
 			t.Fatalf("batch %+v takes %d tokens and should begin at %d", batch, tokens, at)
 		}
-		if at = batch.To; at < len(in.History) && in.History[at].Answers {
+		if at = batch.To; at < len(in.History) && in.History[at].Answers && !in.History[at].Alone {
 			t.Fatal("a batch ends within an exchange")
 		}
 		if tokens > in.SummaryInputLimit() && exchanges > 1 {

@@ -110,11 +110,7 @@ func Describe(err error) (e *Error, fault bool) {
 		return e, false
 	}
 	if overflow, ok := errors.AsType[*conversation.OverflowError](err); ok {
-		return &Error{
-			Status: http.StatusRequestEntityTooLarge, Code: "context_overflow",
-			Message: "The message does not fit the session's context window. Clear the history, shorten the message, or use a session with compression enabled.",
-			Extra:   map[string]any{"currentTokens": overflow.CurrentTokens, "maxTokens": overflow.MaxTokens},
-		}, false
+		return overflowed(overflow), false
 	}
 	if invalid, ok := errors.AsType[*conversation.SettingsError](err); ok {
 		return Invalid(invalid.Field, invalid.Reason), false
@@ -136,6 +132,15 @@ func Describe(err error) (e *Error, fault bool) {
 		}
 	}
 	return Internal(), true
+}
+
+// overflowed returns the error (413) for a message that does not fit the context window.
+func overflowed(overflow *conversation.OverflowError) *Error {
+	return &Error{
+		Status: http.StatusRequestEntityTooLarge, Code: conversation.CodeContextOverflow,
+		Message: "The message does not fit the session's context window. Clear the history, shorten the message, or use a session with compression enabled.",
+		Extra:   map[string]any{"currentTokens": overflow.CurrentTokens, "maxTokens": overflow.MaxTokens},
+	}
 }
 
 // Limited returns the error (429) for a request that a rate limit refused.
@@ -167,8 +172,14 @@ func quotaExceeded(e *auth.QuotaError) *Error {
 	}
 }
 
-// Failed returns the error for a send without streaming after its reply has failed: 502, or 504 if the model timed out.
+// Failed returns the error for a send without streaming after its reply has failed: 502, 504 if the model timed out, or 413 if the
+// model's context cannot hold the prompt.
 func Failed(m conversation.Message) *Error {
+	if overflow := m.Overflow(); overflow != nil {
+		e := overflowed(overflow)
+		e.Extra["messageId"] = m.ID
+		return e
+	}
 	e := &Error{
 		Status: http.StatusBadGateway, Code: stream.CodeProviderError, Message: "The model failed.",
 		Extra: map[string]any{"messageId": m.ID},

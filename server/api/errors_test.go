@@ -78,11 +78,26 @@ func TestDescribe_QuotaError_BodyHasFigures(t *testing.T) {
 }
 
 func TestFailed_StatusFollowsCode(t *testing.T) {
-	for code, status := range map[string]int{stream.CodeProviderError: 502, stream.CodeProviderTimeout: 504} {
+	for code, status := range map[string]int{stream.CodeProviderError: 502, stream.CodeProviderTimeout: 504, stream.CodeEmptyReply: 502} {
 		m := conversation.Message{ID: "msg_1", Error: &conversation.ReplyError{Code: code, Message: "the model broke off"}}
 		if e := Failed(m); e.Status != status || e.Code != code || e.Message != "The model broke off." || e.Extra["messageId"] != "msg_1" {
 			t.Errorf("got %+v, want status %d and code %s", e, status, code)
 		}
+	}
+}
+
+func TestFailed_PromptDoesNotFitModel_413WithSizes(t *testing.T) {
+	m := conversation.Message{
+		ID: "msg_1", Error: &conversation.ReplyError{Code: conversation.CodeContextOverflow, Message: "it does not fit"},
+		Context: &conversation.ContextReport{PromptTokens: 900, MaxTokens: 4096, ModelTokens: 1024},
+	}
+	e := Failed(m)
+	if e.Status != 413 || e.Code != "context_overflow" || fmt.Sprint(e.Extra) != "map[currentTokens:1156 maxTokens:1024 messageId:msg_1]" {
+		t.Errorf("got %+v", e)
+	}
+	m.Context.PromptTokens = 500 // the provider refused a prompt that fits by our count
+	if e := Failed(m); e.Extra["currentTokens"] != 1025 {
+		t.Errorf("got %+v, want more tokens than the window has", e)
 	}
 }
 

@@ -69,8 +69,12 @@ func (r *reading) context(at ref, session *conversation.Session, tokens int) (c 
 	if session.LiveReply != "" && config.RetentionPolicy == conversation.Priority {
 		full = true // the live reply may fill the window
 	}
-	if full && config.CompressionEnabled && config.RetentionPolicy != conversation.FIFO {
-		c.Index, err = r.indexed(at, session.MessageCount)
+	if full && config.CompressionEnabled {
+		expected := min(session.MessageCount, conversation.IndexLimit)
+		if config.RetentionPolicy == conversation.FIFO {
+			expected = 1 // few sessions have several system messages
+		}
+		c.Index, err = r.indexed(at, expected)
 	}
 	return c, err
 }
@@ -82,6 +86,7 @@ func (r *reading) history(at ref, session *conversation.Session, budget int) ([]
 	count := session.MessageCount
 	expected := count * budget / max(session.HistoryTokens, 1) // if the messages have about the same size
 	newest := slices.Grow([]conversation.Message(nil), min(expected+expected/8+2, count))
+	unanswered := false // the message that was read last is such a reply
 	bytes := conversation.HistoryBytes
 	messages, q := r.span(messagesBucket, r.sessionKey(at)), newSequence(at, false, count)
 	id, value, ok := messages.before("")
@@ -92,7 +97,10 @@ func (r *reading) history(at ref, session *conversation.Session, budget int) ([]
 			return nil, err
 		}
 		newest = append(newest, m)
-		budget -= m.TokensInPrompt()
+		if !unanswered {
+			budget -= m.TokensInPrompt()
+		}
+		unanswered = m.Unanswered()
 		bytes -= recordBytes(value)
 	}
 	if !ok {
@@ -102,16 +110,15 @@ func (r *reading) history(at ref, session *conversation.Session, budget int) ([]
 	return newest, nil
 }
 
-// indexed returns the newest indexed messages, at most conversation.IndexLimit, oldest first. count is the number of messages of
-// the session.
-func (r *reading) indexed(at ref, count int) ([]conversation.Indexed, error) {
+// indexed returns the newest indexed messages, at most conversation.IndexLimit, oldest first. expected is their likely number.
+func (r *reading) indexed(at ref, expected int) ([]conversation.Indexed, error) {
 	var newest []conversation.Indexed
 	var ids strings.Builder // the ids share memory, and so do the terms
 	var reader record.IndexedReader[[]byte]
 	index := r.span(indexBucket, r.sessionKey(at))
 	for id, value, ok := index.before(""); ok && len(newest) < conversation.IndexLimit; id, value, ok = index.prev() {
 		if newest == nil {
-			newest = make([]conversation.Indexed, 0, min(count, conversation.IndexLimit))
+			newest = make([]conversation.Indexed, 0, expected)
 			ids.Grow(cap(newest) * len(id))
 		}
 		ids.Write(id)
@@ -125,10 +132,10 @@ func (r *reading) indexed(at ref, count int) ([]conversation.Indexed, error) {
 	return newest, nil
 }
 
-// index adds a message to the index. Sessions with the policy fifo have no index.
+// index adds a message to the index. Sessions with the policy fifo index only system messages.
 func (w *writing) index(at ref, session *conversation.Session, m *conversation.Message) error {
 	policy := session.Context.RetentionPolicy
-	if policy == conversation.FIFO {
+	if policy == conversation.FIFO && m.Role != conversation.System {
 		return nil
 	}
 	x := conversation.Index(m, policy)

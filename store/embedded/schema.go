@@ -22,7 +22,7 @@ const (
 	// in the journal, not here.
 	messagesBucket = "messages"
 	// indexBucket: OWNER | session id | message id → indexed message. A streaming reply has no entry. The messages of a session
-	// with the policy fifo have no entries.
+	// with the policy fifo have entries only for their system messages.
 	indexBucket = "index"
 	// summariesBucket: OWNER | session id → summary.
 	summariesBucket = "summaries"

@@ -266,6 +266,13 @@ func (w *writing) endTurn(at ref, session *conversation.Session, reply *conversa
 	}
 	reply.ID, reply.SessionID, reply.Role, reply.CreatedAt = stored.ID, stored.SessionID, stored.Role, stored.CreatedAt
 	session.HistoryTokens += reply.TokensInPrompt()
+	if reply.Unanswered() {
+		asked, err := w.message(at, session.LiveMessage)
+		if err != nil {
+			return err
+		}
+		session.HistoryTokens -= asked.TokensInPrompt()
+	}
 	if err := w.index(at, session, reply); err != nil {
 		return err
 	}

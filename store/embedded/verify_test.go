@@ -45,10 +45,9 @@ func (w *writing) verify() error {
 				query.From = page[len(page)-1].ID
 			}
 		}
-		tokens, streaming, last := 0, "", ""
+		tokens, streaming, last := conversation.TokensInPrompts(messages), "", ""
 		for _, m := range messages {
 			want[string(messageKey(at, m.ID))]++
-			tokens += m.TokensInPrompt()
 			if last = m.ID; m.Status == stream.Streaming {
 				streaming = m.ID
 			}

@@ -12,8 +12,19 @@ import (
 // may append the terms to the record (x.Terms.AppendBinary). Only the policy semantic needs the terms.
 func AppendIndexed(b []byte, x *conversation.Indexed) []byte {
 	b = appendText(append(b, Version), string(x.Role))
-	b = appendText(appendInts(b, x.Tokens), flagText(x.Skip))
+	b = appendText(appendInts(b, x.Tokens), skipText(x))
 	return appendFloat(b, x.Priority)
+}
+
+// unanswered is the text for Skip and Unanswered. Versions before the field Unanswered take any text for Skip.
+const unanswered = "2"
+
+// skipText encodes Skip and Unanswered.
+func skipText(x *conversation.Indexed) string {
+	if x.Unanswered {
+		return unanswered
+	}
+	return flagText(x.Skip)
 }
 
 // ReadIndexed decodes a record of AppendIndexed into x. If terms follow the record, ReadIndexed decodes the terms too. It does
@@ -23,7 +34,9 @@ func ReadIndexed[T string | []byte](record T, x *conversation.Indexed) error {
 	if r.byte() != Version {
 		return ErrMalformed
 	}
-	x.Role, x.Tokens, x.Skip = r.role(), r.int(), len(r.raw()) > 0
+	x.Role, x.Tokens = r.role(), r.int()
+	skip := r.raw()
+	x.Skip, x.Unanswered = len(skip) > 0, string(skip) == unanswered
 	x.Priority = math.Float64frombits(r.bits())
 	if r.bad || len(r.rest) == 0 {
 		return r.err()

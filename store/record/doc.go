@@ -26,7 +26,9 @@
 //
 // During a rolling restart, nodes of two versions read each other's messages. So a field is never moved, removed or given another
 // meaning. A new field goes to the end of the record, under a new bit of the flag byte. A reader of messages ignores the bytes
-// after the parts that it knows. The last free bit, 0x80, is reserved: it will mean that a second flag byte follows. Messages and
+// after the parts that it knows. The last free bit of a message, 0x80, is reserved: it will mean that a second flag byte
+// follows. Until then, the part
+// hasFigures takes further numbers. Messages and
 // indexed messages begin with [Version]; a reader refuses another first byte, so that it never returns a wrong value.
 //
 // All records expire with their session, at most 24 hours after they were written. So the reader of an old format may be removed

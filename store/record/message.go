@@ -7,7 +7,8 @@ import (
 	"parley/stream"
 )
 
-// These are the flags of a message. The parts follow the flag byte in the order usage, context, window, error, similarity.
+// These are the flags of a message. The parts follow the flag byte in the order usage, context, window, error, similarity,
+// figures.
 const (
 	hasUsage    = 1 << iota
 	isEstimated // the usage is estimated; no part follows for this flag
@@ -15,6 +16,9 @@ const (
 	hasError
 	hasWindow     // the rest of the context: InSummary, Skipped, Summarised, SummaryFault; it precedes the error
 	hasSimilarity // Similarity of the context; this newer part follows the error
+	// hasFigures marks the newest part: a number n, and n numbers: Usage.Reasoning, Context.ModelTokens. A later version may append
+	// further numbers.
+	hasFigures
 )
 
 // otherBytes is more than most messages take without their content and metadata, in bytes.
@@ -59,7 +63,40 @@ func AppendMessage(b []byte, m *conversation.Message) []byte {
 		b[flags] |= hasSimilarity
 		b = appendText(b, string(c.Similarity))
 	}
+	if f := figuresOf(m); f != (figures{}) {
+		b[flags] |= hasFigures
+		b = appendInts(appendInts(b, len(f)), f[:]...)
+	}
 	return b
+}
+
+// figures are the numbers of the part hasFigures.
+type figures [2]int
+
+func figuresOf(m *conversation.Message) (f figures) {
+	if m.Usage != nil {
+		f[0] = m.Usage.Reasoning
+	}
+	if m.Context != nil {
+		f[1] = m.Context.ModelTokens
+	}
+	return f
+}
+
+// figures reads the part hasFigures into m.
+func (r *reader[T]) figures(m *conversation.Message) {
+	var f figures
+	for i, n := 0, r.int(); i < n && !r.bad; i++ {
+		if value := r.int(); i < len(f) {
+			f[i] = value
+		}
+	}
+	if m.Usage != nil {
+		m.Usage.Reasoning = f[0]
+	}
+	if m.Context != nil {
+		m.Context.ModelTokens = f[1]
+	}
 }
 
 func appendRange(b []byte, r *conversation.MessageRange) []byte {
@@ -96,6 +133,9 @@ func ReadMessage[T string | []byte](record T, m *conversation.Message) error {
 	}
 	if flags&hasSimilarity != 0 && m.Context != nil {
 		m.Context.Similarity = known(r.raw(), conversation.ByWords, conversation.ByEmbeddings)
+	}
+	if flags&hasFigures != 0 {
+		r.figures(m)
 	}
 	return r.err()
 }

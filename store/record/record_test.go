@@ -171,8 +171,8 @@ func TestRead_LaterVersion_NewFieldSkippedNewFormatRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	written := AppendMessage(nil, &want)
-	flags := bytes.LastIndexByte(written, hasUsage|isEstimated|hasContext|hasError|hasWindow|hasSimilarity)
-	written[flags] |= 0x40
+	flags := bytes.LastIndexByte(written, hasUsage|isEstimated|hasContext|hasError|hasWindow|hasSimilarity|hasFigures)
+	written[flags] |= 0x80
 	var later conversation.Message
 	if err := ReadMessage(append(written, "what is this?"...), &later); err != nil {
 		t.Error(err)
@@ -252,6 +252,15 @@ func TestAppendMessage_LayoutUnchanged(t *testing.T) {
 		"\x04fifo\x08\x80\x01\x0a\x01a\x01b\x0c\x00\x00\x00\x00\x01c\x00\x00\x00\x011\x04late\x01x\x01y\x05words"
 	if got := string(AppendMessage(nil, &m)); got != want {
 		t.Errorf("the record is %q, want %q", got, want)
+	}
+	m.Usage.Reasoning, m.Context.ModelTokens = 1, 32
+	want = strings.Replace(want, "\xc8\x01\x3d", "\xc8\x01\x7d", 1) + "\x04\x02\x40"
+	if got := string(AppendMessage(nil, &m)); got != want {
+		t.Errorf("with figures, the record is %q, want %q", got, want)
+	}
+	var later conversation.Message // from a later version, with a third figure
+	if err := ReadMessage(strings.TrimSuffix(want, "\x04\x02\x40")+"\x06\x02\x40\x0a", &later); err != nil || *later.Usage != *m.Usage || *later.Context != *m.Context {
+		t.Errorf("the record of a later version is %+v, %v", later, err)
 	}
 }
 

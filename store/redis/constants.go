@@ -112,6 +112,7 @@ func constants() []constant {
 		{"RECORD_VERSION", record.Version},
 		{"UVARINT_MORE", uvarintMore},
 		{"POLICY_FIFO", string(conversation.FIFO)},
+		{"ROLE_SYSTEM", string(conversation.System)},
 		{"POLICY_PRIORITY", string(conversation.Priority)},
 		{"POLICY_SEMANTIC", string(conversation.Semantic)},
 

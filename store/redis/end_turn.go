@@ -58,6 +58,6 @@ func endingOf(fence int64, reply *conversation.Message, timing conversation.Timi
 	counted := conversation.UsageOfTurnEnd(reply, timing)
 	return appendCounts([]any{
 		reply.SessionID, reply.ID, fence, record.AppendMessage(nil, reply), reply.TokensInPrompt(), used.Prompt, used.Completion, used.Total,
-		appendIndexed(nil, reply), appendTerms(nil, reply.Terms), reply.StoredBytes(),
+		appendIndexed(nil, reply), appendTerms(nil, reply.Terms), reply.StoredBytes(), boolean(reply.Unanswered()),
 	}, &counted)
 }

@@ -52,8 +52,8 @@ import (
 //	                             session.
 //	TAG:m:<sid>          zset    the session's messages by id, all with score 0 (lua/lib/messages.lua), without the live reply.
 //	                             Expires with the session.
-//	TAG:w:<sid>          zset    the index of the session's messages for the policies priority and semantic, all with score 0: id,
-//	                             NUL, record. Expires with the session.
+//	TAG:w:<sid>          zset    the index of the session's messages, all with score 0: id, NUL, record. With the policy fifo, only
+//	                             of its system messages; nodes of earlier versions neither write nor read these. Expires with the session.
 //	TAG:f:<sid>          hash    the session's summary: last (message), record (text and figures), figures. Expires with the
 //	                             session.
 //	TAG:e:<sid>          hash    the vectors of the session's exchanges, by reply, if the policy is semantic. Expires with the

@@ -21,6 +21,7 @@ func contextTests() []test {
 		{"live reply has its journalled text", contextOfLive},
 		{"priority context with a live reply has an index", indexOfLive},
 		{"index is returned only if a policy must choose", indexWhereNeeded},
+		{"fifo index has only system messages", indexOfFIFO},
 		{"indexed message has all fields", indexedMessage},
 		{"vectors of replies are stored", vectorsOfReplies},
 		{"vectors without an ended semantic reply are ignored", vectorsOfNothing},
@@ -168,6 +169,28 @@ func indexWhereNeeded(t *testing.T, s *subject) {
 		s.exchange(t, session.ID, "hello")
 		same(t, fmt.Sprintf("the number of indexed messages: %+v", test), len(s.context(t, session.ID, test.tokens).Index), test.want)
 	}
+}
+
+// indexOfFIFO reads the context of a session whose history does not reach its first message, which is a system message.
+func indexOfFIFO(t *testing.T, s *subject) {
+	session := s.create(t, choosing(conversation.FIFO))
+	persona := question(session.ID, "You are a pirate.")
+	persona.Role = conversation.System
+	begun := s.begin(t, persona)
+	s.end(t, begun.Key, answer("Aye!"))
+	same(t, "the index while the history fits", s.context(t, session.ID, 1).Index, nil)
+	for range 10 {
+		s.exchange(t, session.ID, "hello")
+	}
+	want := []conversation.Indexed{{ID: begun.Message.ID, Role: conversation.System, Tokens: 10}}
+	c := s.context(t, session.ID, 1)
+	same(t, "the index", c.Index, want)
+	same(t, "whether the history begins later", c.History[0].ID > begun.Reply.ID, true)
+	next := s.begin(t, question(session.ID, "and now?"))
+	same(t, "the index that a turn begins with", next.Index, want)
+	s.end(t, next.Key, answer("Aye!"))
+	s.clear(t, session.ID, "clears")
+	same(t, "the index after a clear", s.context(t, session.ID, 1000).Index, nil)
 }
 
 func indexedMessage(t *testing.T, s *subject) {

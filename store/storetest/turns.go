@@ -18,6 +18,7 @@ func turnTests() []test {
 		{"begin returns a short history whole", shortHistory},
 		{"end adds usage and history tokens to the session", endTurn},
 		{"end keeps id, role and time of the reply", keptIdentity},
+		{"turn whose reply failed without text takes no tokens", unansweredTurns},
 		{"failed and empty replies add no history tokens", unsentReplies},
 		{"reply without usage adds no token usage", noUsage},
 		{"second end is fenced", endTwice},
@@ -148,6 +149,36 @@ func keptIdentity(t *testing.T, s *subject) {
 	want.ID, want.SessionID, want.Role, want.CreatedAt = begun.Reply.ID, session.ID, conversation.Assistant, begun.Reply.CreatedAt
 	same(t, "the result of EndTurn", ended, want)
 	same(t, "the messages", s.history(t, session.ID), []conversation.Message{begun.Message, want})
+}
+
+// unansweredTurns ends turns with replies that failed without text. Later prompts leave out both messages of such a turn, so it must
+// not count in the tokens of the history. The history itself keeps both messages.
+func unansweredTurns(t *testing.T, s *subject) {
+	for _, policy := range []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic} {
+		session := s.create(t, choosing(policy)) // five turns of 23 tokens do not fit
+		want := make([]conversation.Message, 0, 24)
+		keep := func(asked, reply conversation.Message) { want = append(want, asked, reply) }
+		keep(s.exchange(t, session.ID, "hello"))
+		for range 10 {
+			begun := s.begin(t, question(session.ID, "is anybody there?"))
+			keep(begun.Message, s.end(t, begun.Key, conversation.Message{
+				Status: stream.Failed, Error: &conversation.ReplyError{Code: "provider_error", Message: "it broke"},
+			}))
+			same(t, "the history's tokens", s.session(t, session.ID).HistoryTokens, inPrompt(10)+inPrompt(5))
+		}
+		keep(s.exchange(t, session.ID, "hello again"))
+		same(t, "the messages", s.history(t, session.ID), want)
+		c := s.context(t, session.ID, 10)
+		same(t, "the history of the context", c.History, forPrompt(want))
+		same(t, "the sum of the tokens", conversation.TokensInPrompts(c.History), c.Session.HistoryTokens)
+		same(t, "the index while all fits", len(c.Index), 0)
+		if policy == conversation.FIFO {
+			continue
+		}
+		for i, x := range s.context(t, session.ID, 90).Index {
+			same(t, "whether the index has an unanswered turn", x.Unanswered, i > 2 && i < 22 && i%2 == 1)
+		}
+	}
 }
 
 func unsentReplies(t *testing.T, s *subject) {

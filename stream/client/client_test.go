@@ -232,6 +232,7 @@ func TestWatch_EveryKindOfEvent_Yielded(t *testing.T) {
 		s.created()
 		s.delta(0, "abc")
 		s.write(`{"type":"context.compressed","sessionId":%q,"summarised":4,"dropped":1,"tokensBefore":900,"tokensAfter":200}`, session)
+		s.write(`{"type":"reply.reasoning","sessionId":%q,"messageId":%q}`, session, reply)
 		s.write(`{"type":"new.type","sessionId":%q}`, session)
 		s.write(`{"type":"message.failed","sessionId":%q,"message":{"messageId":%q,"status":"failed"},"error":{"code":"provider_error","message":"no"},"cursor":"e"}`, session, reply)
 		s.write(`{"type":"session.cleared","sessionId":%q}`, session)
@@ -255,7 +256,7 @@ func TestWatch_EveryKindOfEvent_Yielded(t *testing.T) {
 			got = append(got, fmt.Sprint(e.Type, " ", e.Cursor))
 		}
 	}
-	equal(t, got, "created u", "created 0", "delta 3", "compressed 4 1 900 200", "end failed provider_error 502", "cleared ", "expired ")
+	equal(t, got, "created u", "created 0", "delta 3", "compressed 4 1 900 200", "reasoning ", "end failed provider_error 502", "cleared ", "expired ")
 }
 
 func TestCancel_TwiceWithTicket_UsesOneSocket(t *testing.T) {

@@ -26,13 +26,16 @@ const (
 	Expired = "expired"
 	// Compressed means that a summary has replaced messages in the prompt, or that messages were dropped from the prompt.
 	Compressed = "compressed"
+	// Reasoning means that the model reasons, and that the reply has no text yet. It comes at most once a second. A lost
+	// connection does not repeat it.
+	Reasoning = "reasoning"
 )
 
 // Event is one event of a session.
 type Event struct {
-	Type      string // Created, Delta, End, Cleared, Deleted, Expired or Compressed
+	Type      string // Created, Delta, End, Cleared, Deleted, Expired, Compressed or Reasoning
 	SessionID string
-	MessageID string   // set for Created, Delta and End
+	MessageID string   // set for Created, Delta, End and Reasoning
 	Message   *Message // set for Created and End
 	Offset    int      // set for Delta: the position of the piece in the text of the reply, in bytes
 	Delta     string   // set for Delta: the piece of text, which consists of whole characters
@@ -58,6 +61,7 @@ type Message struct {
 	Usage        *struct {
 		Prompt     int  `json:"prompt"`
 		Completion int  `json:"completion"`
+		Reasoning  int  `json:"reasoning"` // the part of Completion that the model spent on reasoning; 0 if unknown
 		Total      int  `json:"total"`
 		Estimated  bool `json:"estimated"`
 	} `json:"usage,omitempty"`
@@ -106,7 +110,7 @@ var (
 var statuses = map[string]int{
 	"validation_error": 400, "invalid_token": 401, "insufficient_scope": 403, "session_not_found": 404, "message_not_found": 404,
 	"session_busy": 409, "idempotency_conflict": 409, "context_overflow": 413, "rate_limit_exceeded": 429, "quota_exceeded": 429,
-	"internal_error": 500, "provider_error": 502, "service_unavailable": 503, "provider_timeout": 504,
+	"internal_error": 500, "provider_error": 502, "empty_reply": 502, "service_unavailable": 503, "provider_timeout": 504,
 }
 
 // UnmarshalJSON decodes the error object of a response, a frame or a message.

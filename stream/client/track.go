@@ -49,6 +49,8 @@ func (k *track) take(f *frame, jump bool) (Event, verdict) {
 		return Event{Type: Deleted, SessionID: f.SessionID}, fresh
 	case "session.expired":
 		return Event{Type: Expired, SessionID: f.SessionID}, fresh
+	case "reply.reasoning":
+		return Event{Type: Reasoning, SessionID: f.SessionID, MessageID: f.MessageID}, fresh
 	case "context.compressed":
 		return Event{
 			Type: Compressed, SessionID: f.SessionID,

@@ -30,21 +30,24 @@ const (
 
 // answer reads the events of one response. Only one goroutine uses an answer.
 type answer struct {
-	reader *bufio.Reader
-	write  func([]byte)
-	cancel context.CancelFunc // ends the request
+	reader    *bufio.Reader
+	write     func([]byte)
+	reasoning func()             // called when the model sends reasoning; nil for none
+	cancel    context.CancelFunc // ends the request
 
 	size   int    // number of bytes read so far, less textOverhead for each byte of text
 	long   []byte // collects a line that is longer than reader's buffer
 	shape  shape
 	text   text
+	think  thinking
 	wrote  bool // the reply has text
 	events bool // an event has arrived
 
-	whole  bool        // a finish reason or [DONE] has arrived
-	done   bool        // [DONE] has arrived
-	wait   *time.Timer // ends the request after usageWait or endWait; nil while whole is false
-	result stream.Result
+	refused bool        // the text is a refusal
+	whole   bool        // a finish reason or [DONE] has arrived
+	done    bool        // [DONE] has arrived
+	wait    *time.Timer // ends the request after usageWait or endWait; nil while whole is false
+	result  stream.Result
 }
 
 // read reads until the response ends. It returns nil only if a finish reason or [DONE] has arrived.
@@ -54,6 +57,9 @@ func (a *answer) read() error {
 		a.wait.Stop()
 	}
 	if rest := a.text.end(); len(rest) > 0 {
+		a.writeText(rest)
+	}
+	if rest := a.think.end(); len(rest) > 0 {
 		a.write(rest)
 	}
 	if a.whole {
@@ -131,6 +137,9 @@ func (a *answer) event(line []byte) error {
 			a.write(nil)
 			return nil
 		}
+		if e.reasoned {
+			a.reasons()
+		}
 		return a.choice(e.content, string(e.reason))
 	}
 	return a.chunk(data)
@@ -145,7 +154,7 @@ func (a *answer) chunk(data []byte) error {
 	a.events = true
 	a.setUsage(c.usage())
 	if c.failed() {
-		return reported(c.Error)
+		return reported(data, a.wrote)
 	}
 	seen := false
 	for i := range c.Choices {
@@ -157,7 +166,17 @@ func (a *answer) chunk(data []byte) error {
 		if err != nil {
 			return failure(messageUnreadable, &cause{err: err})
 		}
-		if err := a.choice(content, choice.reason()); err != nil {
+		refusal, err := choice.refusal()
+		if err != nil {
+			return failure(messageUnreadable, &cause{err: err})
+		}
+		if choice.reasoned() {
+			a.reasons()
+		}
+		a.refused = a.refused || len(refusal) > 0
+		a.result.CalledTool = a.result.CalledTool || choice.callsTool()
+		a.writeContent(content)
+		if err := a.choice(refusal, choice.reason()); err != nil {
 			return err
 		}
 		seen = true
@@ -185,17 +204,40 @@ func (a *answer) choice(content []byte, reason string) error {
 	case "error":
 		return failure(messageFailed, &cause{what: "finish reason error"})
 	default:
+		if a.refused {
+			reason = finishRefusal
+		}
 		a.result.FinishReason = reason
 		a.complete(usageWait)
 	}
 	return nil
 }
 
+// finishRefusal is the finish reason of a reply whose text is the model's refusal. Servers send "stop" after a refusal.
+const finishRefusal = "refusal"
+
 // writeContent decodes content and writes the text to the reply. content is a JSON string without its quotes.
-func (a *answer) writeContent(content []byte) {
-	a.wrote = a.wrote || len(content) > 0
-	a.size -= textOverhead * len(content)
-	a.write(a.text.decode(content))
+func (a *answer) writeContent(content []byte) { a.writeText(a.text.decode(content)) }
+
+// writeText writes the part of text that is not reasoning. Without such a part, it only reports that the model is alive.
+func (a *answer) writeText(text []byte) {
+	if !a.think.over {
+		var reasoned bool
+		if text, reasoned = a.think.cut(text); reasoned {
+			a.reasons()
+		}
+	}
+	a.wrote = a.wrote || len(text) > 0
+	a.size -= textOverhead * len(text)
+	a.write(text)
+}
+
+// reasons records that the model has sent a piece of its reasoning.
+func (a *answer) reasons() {
+	a.result.Reasoned = true
+	if a.reasoning != nil {
+		a.reasoning()
+	}
 }
 
 // complete records that the reply is complete, and ends the request after wait.

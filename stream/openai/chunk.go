@@ -18,8 +18,10 @@ type chunk struct {
 	Object  json.RawMessage `json:"object"`
 	Choices []choice        `json:"choices"`
 	Usage   *struct {
-		Prompt     int `json:"prompt_tokens"`
-		Completion int `json:"completion_tokens"`
+		Prompt     int             `json:"prompt_tokens"`
+		Completion int             `json:"completion_tokens"`
+		Total      json.RawMessage `json:"total_tokens"`
+		Details    json.RawMessage `json:"completion_tokens_details"`
 	} `json:"usage"`
 	Error json.RawMessage `json:"error"`
 }
@@ -28,8 +30,15 @@ type choice struct {
 	Index int `json:"index"`
 	Delta struct {
 		// Content keeps its escapes: encoding/json would replace the first half of a surrogate pair, and the next event
-		// may have the second half. The field of the reasoning is missing here, because reasoning is not text of the reply.
+		// may have the second half. So does Refusal, which some servers send in place of the content.
 		Content json.RawMessage `json:"content"`
+		Refusal json.RawMessage `json:"refusal"`
+		// These fields are not text of the reply.
+		ReasoningContent json.RawMessage `json:"reasoning_content"`
+		Reasoning        json.RawMessage `json:"reasoning"`
+		Thinking         json.RawMessage `json:"thinking"`
+		ToolCalls        json.RawMessage `json:"tool_calls"`
+		FunctionCall     json.RawMessage `json:"function_call"`
 	} `json:"delta"`
 	FinishReason *string `json:"finish_reason"`
 }
@@ -62,12 +71,52 @@ func (c *chunk) usage() stream.Usage {
 	if u == nil || !plausible(u.Prompt) || !plausible(u.Completion) {
 		return stream.Usage{}
 	}
-	return stream.Usage{Prompt: u.Prompt, Completion: u.Completion}
+	var details struct {
+		Reasoning json.RawMessage `json:"reasoning_tokens"`
+	}
+	_ = json.Unmarshal(u.Details, &details) // details may have any form; the figure then stays empty
+	figure := func(raw json.RawMessage) int {
+		if n, err := strconv.Atoi(string(raw)); err == nil && plausible(n) {
+			return n
+		}
+		return 0
+	}
+	return usageOf(u.Prompt, u.Completion, figure(details.Reasoning), figure(u.Total))
+}
+
+// usageOf returns the usage for a provider's figures; reasoning and total are 0 if the provider gave none. Most providers count
+// reasoning as a part of completion, as [stream.Usage] does. A provider that counts reasoning apart adds it to the total, or
+// reports more reasoning than completion.
+func usageOf(prompt, completion, reasoning, total int) stream.Usage {
+	if reasoning > completion || reasoning > 0 && total == prompt+completion+reasoning {
+		completion += reasoning
+	}
+	return stream.Usage{Prompt: prompt, Completion: completion, Reasoning: reasoning}
 }
 
 // content returns the content as a JSON string without its quotes, or nil if the choice has no content.
-func (c *choice) content() ([]byte, error) {
-	raw := c.Delta.Content
+func (c *choice) content() ([]byte, error) { return unquoted(c.Delta.Content) }
+
+// refusal returns the text of a refusal as a JSON string without its quotes, or nil if the choice has none.
+func (c *choice) refusal() ([]byte, error) { return unquoted(c.Delta.Refusal) }
+
+// reasoned reports whether the choice has a piece of the model's reasoning.
+func (c *choice) reasoned() bool {
+	for _, raw := range []json.RawMessage{c.Delta.ReasoningContent, c.Delta.Reasoning, c.Delta.Thinking} {
+		if text, err := unquoted(raw); err == nil && len(text) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// callsTool reports whether the choice has a part of a call of a tool. Some servers send an empty list with each event.
+func (c *choice) callsTool() bool {
+	return !isNull(c.Delta.FunctionCall) || !isNull(c.Delta.ToolCalls) && string(c.Delta.ToolCalls) != "[]"
+}
+
+// unquoted returns a JSON string without its quotes, nil for null or nothing, and an error for any other value.
+func unquoted(raw json.RawMessage) ([]byte, error) {
 	if isNull(raw) {
 		return nil, nil
 	}

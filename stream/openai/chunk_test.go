@@ -45,7 +45,10 @@ func checkScan(t *testing.T, data []byte) (scanned bool) {
 			if want.content, err = c.Choices[0].content(); err != nil {
 				t.Fatalf("scanChunk accepted %q, but decodeChunk does not: %v", data, err)
 			}
-			want.reason = []byte(c.Choices[0].reason())
+			if refusal, err := c.Choices[0].refusal(); err != nil || refusal != nil || c.Choices[0].callsTool() {
+				t.Fatalf("scanChunk accepted %q, which has a refusal or calls a tool", data)
+			}
+			want.reason, want.reasoned = []byte(c.Choices[0].reason()), c.Choices[0].reasoned()
 		}
 		if !sameEvent(e, want) {
 			t.Fatalf("for %q, scanChunk returned %+v, and decodeChunk returned %+v", data, e, want)
@@ -72,7 +75,7 @@ func checkScan(t *testing.T, data []byte) (scanned bool) {
 
 func sameEvent(a, b event) bool {
 	return a.choice == b.choice && string(a.content) == string(b.content) && (a.content == nil) == (b.content == nil) &&
-		string(a.reason) == string(b.reason) && a.usage == b.usage
+		string(a.reason) == string(b.reason) && a.reasoned == b.reasoned && a.usage == b.usage
 }
 
 // decodeAll decodes consecutive JSON strings, given without their quotes. Like encoding/json, it replaces each invalid byte
@@ -144,6 +147,19 @@ var seeds = []string{
 	`{"choices":[{"index":0,"finish_reason":"stop","finish_reason":null}],"usage":{"prompt_tokens":01,"completion_tokens":1e3}}`,
 	`{"choices":[],"usage":{"prompt_tokens":1000000001,"completion_tokens":3},"usage":null}`,
 	`{"choices":[],"usage":{"prompt_tokens":7,"Prompt_Tokens":8,"prompt_tokens":9}}`,
+	`{"choices":[{"index":0,"delta":{"reasoning_content":"hm","reasoning":"hm","thinking":null}}]}`,
+	`{"choices":[{"index":0,"delta":{"reasoning":"","content":"a","reasoning_content":{"a":"b"}}}]}`,
+	`{"choices":[{"index":0,"delta":{"reasoning":"a","reasoning":""}}]}`,
+	`{"choices":[{"index":0,"delta":{"Reasoning":"a","content":"b"}}]}`,
+	`{"choices":[{"index":0,"delta":{"thinking":"a","content":"b"},"finish_reason":"stop"}]}`,
+	`{"choices":[{"index":0,"delta":{"content":null,"refusal":"No."}}]}`,
+	`{"choices":[{"index":0,"delta":{"content":"a","tool_calls":null,"function_call":{"name":"f"}}}]}`,
+	`{"choices":[{"index":0,"delta":{"content":"a","refusal":5}}]}`,
+	`{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":9,"total_tokens":14,"completion_tokens_details":{"reasoning_tokens":6,"x":1}}}`,
+	`{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":9,"total_tokens":20,"completion_tokens_details":{"reasoning_tokens":6}}}`,
+	`{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3,"completion_tokens_details":{"reasoning_tokens":6}}}`,
+	`{"choices":[],"usage":{"completion_tokens_details":null,"total_tokens":null,"completion_tokens":3,"prompt_tokens":5}}`,
+	`{"choices":[],"usage":{"completion_tokens":3,"completion_tokens_details":{"Reasoning_Tokens":2,"reasoning_tokens":"1"},"total_tokens":"4"}}`,
 	`{"object":"error","message":"no"}`,
 	`{"id":"x","error":{"message":"no","code":500}}`,
 	`null`, `[]`, `"x"`, `{`, ``, `{"choices":[{"index":0,"delta":{"content":"`, `{"choices":[{"delta":null}]}`, `{"choices":null}`,

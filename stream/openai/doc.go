@@ -19,7 +19,9 @@
 //	answer.go    reads the events of the body until the model reports the end of the reply
 //	scan.go      parses the common forms of an event by hand, without allocating
 //	chunk.go     parses any other event with encoding/json
+//	thinking.go  cuts the block <think>…</think> off the beginning of the text
 //	failure.go   converts a failure to a public message and a cause for the log
+//	overflow.go  recognises that the model's context cannot hold the request
 //	embed.go     requests and parses embeddings
 //	probe.go     examines a server: its models, the size of their contexts, and why it cannot be used (problem.go)
 //	list.go      parses lists of models
@@ -40,8 +42,12 @@
 //   - After the finish reason, Generate waits up to 3 s for usage and [DONE]. After [DONE], it waits up to 50 ms for the end
 //     of the body, so that the HTTP client can reuse the connection.
 //   - A line has at most 1 MiB. A response has at most 64 MiB, and 512 bytes more for each byte of its text. An error
-//     response is read up to 64 KiB, a list of models up to 4 MiB, and embeddings up to 128 KiB for each text. The model's
-//     reasoning is not part of the reply's text.
+//     response is read up to 64 KiB, a list of models up to 4 MiB, and embeddings up to 128 KiB for each text.
+//   - The model's reasoning is not part of the reply's text: neither the fields reasoning_content, reasoning and thinking, nor a
+//     block <think>…</think> at the beginning of the text. A model whose chat template begins the block sends only its end, so
+//     its server must be configured to move the reasoning to a field. The text of a refusal is the reply's text.
+//   - Some servers refuse a request whose prompt is too long for the model's context. Generate then returns the code
+//     [stream.CodeContextTooLong], with the sizes that the server sent.
 //   - Generate does not follow redirects: a POST could become a GET, and another host could get the key.
 //
 // The tests replay responses of real servers (testdata).

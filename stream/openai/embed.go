@@ -184,7 +184,7 @@ func (a *embedded) field(name json.Token) error {
 		return err
 	}
 	if name == "error" && string(value) != "null" {
-		return reported(value)
+		return reported(append(append([]byte(`{"error":`), value...), `}`...), true)
 	}
 	return nil
 }

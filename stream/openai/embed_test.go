@@ -110,7 +110,11 @@ func TestEmbed_InvalidResponse_FailsWithPublicMessage(t *testing.T) {
 			e, _ := embedder(t, respondWith(test.status, test.body))
 			got, err := e.Embed(t.Context(), []string{"one bard", "Once upon"})
 			failed, ok := errors.AsType[*stream.ModelError](err)
-			if !ok || failed.Message != test.message || failed.Code != stream.CodeProviderError || got.Vectors != nil {
+			code := stream.CodeProviderError
+			if test.message == messageTooLong {
+				code = stream.CodeContextTooLong
+			}
+			if !ok || failed.Message != test.message || failed.Code != code || got.Vectors != nil {
 				t.Fatalf("got %v, %v, want %q", got, err, test.message)
 			}
 			if printed := fmt.Sprintf("%v %v %+v", err, failed.Cause, failed.Cause); strings.Contains(printed, "secret") || strings.Contains(printed, "bard") {

@@ -77,20 +77,20 @@ func unreachable(err error) error {
 	return failure(messageUnreachable, &cause{err: sanitise(err), retry: !untrusted})
 }
 
-// refused returns the error for a response whose status is not 200. err is the error that the library parsed from the
-// response.
-func refused(response *http.Response, err error) error {
+// refused returns the error for a response whose status is not 200. body is the body of the response, and err is the error that the
+// library parsed from it.
+func refused(response *http.Response, body []byte, err error) error {
 	c := &cause{status: response.StatusCode}
-	var overflow bool
+	var code string
 	if apiError, ok := errors.AsType[*openai.APIError](err); ok {
-		code, _ := apiError.Code.(string)
+		code, _ = apiError.Code.(string)
 		c.kind = firstIdentifier(code, apiError.Type)
-		overflow = isOverflow(code) || isOverflow(apiError.Type)
+	}
+	if size, ok := overflowOf(body); ok {
+		return tooLong(c, size)
 	}
 	message := messageRefused
 	switch status := response.StatusCode; {
-	case overflow:
-		message = messageTooLong
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		message = messageCredentials
 	case status == http.StatusNotFound:
@@ -108,24 +108,25 @@ func refused(response *http.Response, err error) error {
 	return failure(message, c)
 }
 
-// reported returns the error for a response with status 200 that contains an error. text is the value of the field error.
-func reported(text json.RawMessage) error {
-	var sent struct{ Type, Code any }
-	_ = json.Unmarshal(text, &sent) // text may have any form; sent then stays empty
-	kind, _ := sent.Type.(string)
-	code, _ := sent.Code.(string)
+// reported returns the error for a response with status 200 that contains an error. data is the whole event. answered reports
+// whether the reply has text; then a shorter prompt cannot help.
+func reported(data []byte, answered bool) error {
+	var sent struct {
+		Error struct{ Type, Code any }
+	}
+	_ = json.Unmarshal(data, &sent) // the field may have any form; sent then stays empty
+	kind, _ := sent.Error.Type.(string)
+	code, _ := sent.Error.Code.(string)
 	c := &cause{what: "an error within the answer", kind: firstIdentifier(code, kind)}
-	if status, ok := sent.Code.(float64); ok && status >= 100 && status <= 999 {
+	if status, ok := sent.Error.Code.(float64); ok && status >= 100 && status <= 999 {
 		c.status = int(status)
 	}
-	if isOverflow(code) || isOverflow(kind) {
+	if size, ok := overflowOf(data); ok && !answered {
+		return tooLong(c, size)
+	} else if ok {
 		return failure(messageTooLong, c)
 	}
 	return failure(messageFailed, c)
-}
-
-func isOverflow(kind string) bool {
-	return kind == "exceed_context_size_error" || kind == "context_length_exceeded"
 }
 
 // firstIdentifier returns the first word that is an identifier, or "" if no word is. An identifier is too short and too

@@ -80,8 +80,8 @@ func (m *Model) GoString() string { return m.name }
 // Close closes idle connections. The caller may still use the model.
 func (m *Model) Close() { m.http.CloseIdleConnections() }
 
-// attempt makes one request with the given body, and reads its response.
-func (m *Model) attempt(ctx context.Context, request []byte, write func([]byte)) (stream.Result, error) {
+// attempt makes one request with the given body, and reads its response. It calls reasoning for each piece of reasoning.
+func (m *Model) attempt(ctx context.Context, request []byte, reasoning func(), write func([]byte)) (stream.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var body io.ReadCloser
@@ -100,7 +100,7 @@ func (m *Model) attempt(ctx context.Context, request []byte, write func([]byte))
 		reader.Reset(nil)
 		m.readers.Put(reader)
 	}()
-	a := answer{reader: reader, write: write, cancel: cancel}
+	a := answer{reader: reader, write: write, reasoning: reasoning, cancel: cancel}
 	err = a.read()
 	return a.result, err
 }

@@ -193,8 +193,16 @@ func TestGenerate_UnrequestedGzip_Decompressed(t *testing.T) {
 // wantFailed fails the test unless the reply failed with provider_error and that public message.
 func wantFailed(t *testing.T, outcome stream.Outcome, message string) {
 	t.Helper()
-	if outcome.State != stream.Failed || outcome.Err == nil || outcome.Err.Code != stream.CodeProviderError || outcome.Err.Message != message {
+	if outcome.State != stream.Failed || outcome.Err == nil || outcome.Err.Message != message {
 		t.Errorf("the reply is %s, %v; want failed, %s", outcome.State, outcome.Err, message)
+		return
+	}
+	code := stream.CodeProviderError
+	if message == messageTooLong && outcome.FirstTokenAt.IsZero() {
+		code = stream.CodeContextTooLong
+	}
+	if outcome.Err.Code != code {
+		t.Errorf("the error %v has the code %s, want %s", outcome.Err, outcome.Err.Code, code)
 	}
 }
 

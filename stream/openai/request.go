@@ -174,8 +174,9 @@ func (m *Model) open(ctx context.Context, body []byte) (io.ReadCloser, error) {
 	case err != nil:
 		return nil, unreachable(err)
 	case response.StatusCode != http.StatusOK:
-		err := m.ask(&captureDoer{send: func(*http.Request) (*http.Response, error) { return response, nil }})
-		return nil, refused(response, err)
+		doer := &captureDoer{send: func(*http.Request) (*http.Response, error) { return response, nil }}
+		err := m.ask(doer)
+		return nil, refused(response, doer.text, err)
 	}
 	return uncompressed(response)
 }
@@ -195,7 +196,7 @@ func send(config openai.ClientConfig, client *http.Client, call func(*openai.Cli
 	case doer.err != nil:
 		return nil, unreachable(doer.err)
 	case doer.response.StatusCode != http.StatusOK:
-		return nil, refused(doer.response, err)
+		return nil, refused(doer.response, doer.text, err)
 	}
 	return uncompressed(doer.response)
 }
@@ -219,6 +220,7 @@ type captureDoer struct {
 	send     func(*http.Request) (*http.Response, error)
 	request  *http.Request
 	response *http.Response
+	text     []byte // the body of an error response, at most maxErrorBody
 	err      error
 }
 
@@ -239,8 +241,8 @@ func (d *captureDoer) Do(request *http.Request) (*http.Response, error) {
 	}
 	defer d.response.Body.Close()
 	// Ignore a read error: the status and a part of the body are enough to report the failure.
-	text, _ := io.ReadAll(io.LimitReader(d.response.Body, maxErrorBody))
-	shown.Body = io.NopCloser(bytes.NewReader(text))
+	d.text, _ = io.ReadAll(io.LimitReader(d.response.Body, maxErrorBody))
+	shown.Body = io.NopCloser(bytes.NewReader(d.text))
 	return &shown, nil
 }
 

@@ -38,14 +38,14 @@ func newRetry() retrypolicy.RetryPolicy[any] {
 // connection, or responded with 408, 429 or 5xx. It does not retry after the first text of the reply.
 func (m *Model) Generate(ctx context.Context, request stream.Request, write func([]byte)) (result stream.Result, err error) {
 	body := m.body(request)
-	if result, err = m.attempt(ctx, body, write); mayRetry(err) {
+	if result, err = m.attempt(ctx, body, request.Reasoning, write); mayRetry(err) {
 		first := true
 		_ = failsafe.With(m.retry).WithContext(ctx).Run(func() error {
 			if first { // this attempt has failed already; the library counts it and waits
 				first = false
 				return err
 			}
-			result, err = m.attempt(ctx, body, write)
+			result, err = m.attempt(ctx, body, request.Reasoning, write)
 			return err
 		}) // ignore the result of Run: if ctx has ended, Run returns ctx.Err(), even if the reply is complete
 	}

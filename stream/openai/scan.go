@@ -8,10 +8,11 @@ import (
 
 // event holds the fields of an event that we use.
 type event struct {
-	choice  bool         // the event has a choice
-	content []byte       // a JSON string without its quotes; nil if the event has no content
-	reason  []byte       // the finish reason; empty if the reply goes on
-	usage   stream.Usage // zero if the event has no usage
+	choice   bool         // the event has a choice
+	content  []byte       // a JSON string without its quotes; nil if the event has no content
+	reasoned bool         // the event has a piece of the model's reasoning
+	reason   []byte       // the finish reason; empty if the reply goes on
+	usage    stream.Usage // zero if the event has no usage
 }
 
 // scanChunk parses the common forms of an event without allocating. In these forms, the event has at most one choice, with index
@@ -58,7 +59,7 @@ func (h *shape) scan(data []byte) (e event, ok bool) {
 		}
 	}
 	e, ok = scanChunk(data)
-	if ok && e.content != nil && len(e.reason) == 0 && e.usage == (stream.Usage{}) {
+	if ok && e.content != nil && !e.reasoned && len(e.reason) == 0 && e.usage == (stream.Usage{}) {
 		at := cap(data) - cap(e.content) // the offset of the content in data, because content is a slice of data
 		h.head = append(h.head[:0], data[:at]...)
 		h.tail = append(h.tail[:0], data[at+len(e.content):]...)
@@ -99,7 +100,7 @@ func (s *scanner) choices(e *event) {
 			}
 		case "delta":
 			s.once(&delta)
-			e.content = s.delta()
+			s.delta(e)
 		default:
 			s.unknown(key)
 		}
@@ -109,22 +110,43 @@ func (s *scanner) choices(e *event) {
 	}
 }
 
-func (s *scanner) delta() (content []byte) {
-	seen := false
+// delta reads the part of a reply in an event. A refusal and a call of a tool are rare, so encoding/json parses them.
+func (s *scanner) delta(e *event) {
+	content, reasonings := false, [len(reasoningFields)]bool{}
 	for more := s.enter('{'); more; more = s.next('}') {
-		key := s.key()
-		if string(key) != "content" {
-			s.unknown(key)
-			continue
-		}
-		s.once(&seen)
-		if s.peek() == 'n' {
+		switch key := s.key(); string(key) {
+		case "content":
+			s.once(&content)
+			if s.peek() == 'n' {
+				s.literal("null")
+			} else {
+				e.content = s.string()
+			}
+		case reasoningFields[0]:
+			s.reasoning(e, key, &reasonings[0])
+		case reasoningFields[1]:
+			s.reasoning(e, key, &reasonings[1])
+		case reasoningFields[2]:
+			s.reasoning(e, key, &reasonings[2])
+		case "refusal", "tool_calls", "function_call":
 			s.literal("null")
-		} else {
-			content = s.string()
+		default:
+			s.unknown(key)
 		}
 	}
-	return content
+}
+
+// reasoningFields are the names of the fields in which servers send a model's reasoning.
+var reasoningFields = [...]string{"reasoning_content", "reasoning", "thinking"}
+
+// reasoning reads one of reasoningFields. Some servers send an empty text with each piece of content.
+func (s *scanner) reasoning(e *event, key []byte, seen *bool) {
+	s.once(seen)
+	if s.peek() != '"' {
+		s.unknown(key)
+		return
+	}
+	e.reasoned = len(s.string()) > 0 || e.reasoned
 }
 
 func (s *scanner) usage(u *stream.Usage) {
@@ -132,7 +154,8 @@ func (s *scanner) usage(u *stream.Usage) {
 		s.literal("null")
 		return
 	}
-	prompt, completion := false, false
+	var prompt, completion, total, details bool
+	sum, reasoning := 0, 0
 	for more := s.enter('{'); more; more = s.next('}') {
 		switch key := s.key(); string(key) {
 		case "prompt_tokens":
@@ -141,10 +164,35 @@ func (s *scanner) usage(u *stream.Usage) {
 		case "completion_tokens":
 			s.once(&completion)
 			u.Completion = s.tokens()
+		case "total_tokens":
+			s.once(&total)
+			sum = s.tokens()
+		case "completion_tokens_details":
+			s.once(&details)
+			reasoning = s.reasoningTokens()
 		default:
 			s.unknown(key)
 		}
 	}
+	*u = usageOf(u.Prompt, u.Completion, reasoning, sum)
+}
+
+// reasoningTokens reads the details of the completion tokens.
+func (s *scanner) reasoningTokens() (n int) {
+	if s.peek() == 'n' {
+		s.literal("null")
+		return 0
+	}
+	seen := false
+	for more := s.enter('{'); more; more = s.next('}') {
+		if key := s.key(); string(key) == "reasoning_tokens" {
+			s.once(&seen)
+			n = s.tokens()
+		} else {
+			s.unknown(key)
+		}
+	}
+	return n
 }
 
 // tokens reads a number of tokens. It sets bad for more than maxUsage tokens, and for anything but an integer.
@@ -196,6 +244,7 @@ func (s *scanner) key() []byte {
 	key := s.plainString()
 	if s.peek() != ':' {
 		s.bad = true
+		return key
 	}
 	s.i++
 	return key

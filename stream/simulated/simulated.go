@@ -8,7 +8,7 @@
 //	/slow        a delay of half a second before each word
 //	/fail        some text, then a failure
 //	/stall       some text, then silence until the reply is cancelled or times out
-//	/empty       a reply without text
+//	/empty       a reply without text, which fails with empty_reply
 //
 // A summary has no greeting. It quotes the beginning of each message, so that a test can recognise the summarised messages.
 //

@@ -143,9 +143,10 @@ func TestStall_ReplyTimesOutAfterSomeText(t *testing.T) {
 	})
 }
 
-func TestEmpty_CompletesWithoutText(t *testing.T) {
-	if outcome, text := pumped(t.Context(), requestFor("/empty"), withoutDelay); outcome.State != stream.Completed || text != "" {
-		t.Errorf("the outcome is %+v, the text is %q; want completed without text", outcome, text)
+func TestEmpty_FailsWithoutText(t *testing.T) {
+	outcome, text := pumped(t.Context(), requestFor("/empty"), withoutDelay)
+	if outcome.State != stream.Failed || outcome.Err.Code != stream.CodeEmptyReply || text != "" {
+		t.Errorf("the outcome is %+v, the text is %q; want empty_reply", outcome, text)
 	}
 }
 

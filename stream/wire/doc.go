@@ -11,7 +11,7 @@
 //	client → server   subscribe unsubscribe send cancel ping
 //	server → client   welcome subscribed unsubscribed sent cancelled pong error draining
 //	events            message.created .delta .completed .cancelled .failed .interrupted
-//	                  context.compressed session.cleared session.deleted session.expired
+//	                  context.compressed reply.reasoning session.cleared session.deleted session.expired
 //
 // The server guarantees this order:
 //
@@ -29,8 +29,8 @@
 //
 // A cursor is a position in a session: the client has seen everything before it. Clients must treat a cursor as opaque. It
 // contains a tag of the session, the id of a message, and an offset; "e" in place of the offset means the end of the
-// message. A cursor is the whole state of a viewer, so any node can resume from it. The events context.compressed and
-// session.* are not part of history. They have no cursor, and a client that resumes does not get them again. [ParseCursor]
+// message. A cursor is the whole state of a viewer, so any node can resume from it. The events context.compressed,
+// reply.reasoning and session.* are not part of history. They have no cursor, and a client that resumes does not get them again. [ParseCursor]
 // refuses a cursor of another session.
 //
 // # Limits and close codes

@@ -26,6 +26,7 @@ var eventTypes = [...]string{
 	stream.Deleted:           "session.deleted",
 	stream.Expired:           "session.expired",
 	stream.ContextSummarised: "context.compressed",
+	stream.Reasoning:         "reply.reasoning",
 }
 
 // appendType appends the type of an event's frame.
@@ -62,6 +63,10 @@ func (JSON) AppendFrame(dst []byte, topic string, event stream.Event) []byte {
 			dst = append(dst, `,"error":`...)
 			dst = append(dst, event.Ending.Error...)
 		}
+	case stream.Reasoning:
+		dst = append(dst, `,"messageId":"`...)
+		dst = append(dst, event.Entry.ID...)
+		return append(dst, `"}`...)
 	case stream.ContextSummarised:
 		return append(appendSummaryStats(dst, event.Summary), '}')
 	default: // session.* events are not part of history, so they have no cursor

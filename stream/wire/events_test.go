@@ -74,12 +74,13 @@ func events(text string) []stream.Event {
 			State: stream.Completed, Message: final}},
 		{Kind: stream.Cleared}, {Kind: stream.Deleted}, {Kind: stream.Expired},
 		{Kind: stream.ContextSummarised, Summary: &stream.SummaryStats{Summarised: 1, Dropped: 2, TokensBefore: 3, TokensAfter: 4}},
+		{Kind: stream.Reasoning, Entry: entry, After: stream.Position{ID: "msg_1"}},
 	}
 }
 
 var types = []string{
 	"message.created", "message.delta", "message.failed", "message.completed", "session.cleared", "session.deleted", "session.expired",
-	"context.compressed",
+	"context.compressed", "reply.reasoning",
 }
 
 func TestAppendFrame_EachEvent_TypeAndCursor(t *testing.T) {
@@ -93,10 +94,13 @@ func TestAppendFrame_EachEvent_TypeAndCursor(t *testing.T) {
 		}
 		cursor, hasCursor := got["cursor"].(string)
 		if hasCursor != (i < 4) || hasCursor && cursor != Cursor("session_a", event.After) {
-			t.Errorf("%s has the cursor %q; only message.* must have one", types[i], cursor)
+			t.Errorf("%s has the cursor %q; only the events of the history must have one", types[i], cursor)
 		}
 		if types[i] == "context.compressed" && (got["summarised"] != 1.0 || got["dropped"] != 2.0 || got["tokensBefore"] != 3.0 || got["tokensAfter"] != 4.0) {
 			t.Errorf("got %v, want the figures 1, 2, 3 and 4", got)
+		}
+		if types[i] == "reply.reasoning" && got["messageId"] != "msg_1" {
+			t.Errorf("got %v, want the id msg_1", got)
 		}
 		sse := string(SSE{}.AppendFrame(nil, "session_a", event))
 		if !strings.HasPrefix(sse, "event: "+types[i]+"\nid: ") || !strings.HasSuffix(sse, "}\n\n") || strings.Count(sse, "\n") != 4 {

@@ -217,6 +217,8 @@ function show(event) {
       return say("History cleared.");
     case "compressed":
       return say(`Older messages were ${meter.shortened(event)}.`);
+    case "reasoning":
+      return say("The model is reasoning…");
     default:
       showSession(null);
       say(event.type === "deleted" ? "Session deleted." : "Session expired: sessions last 24 hours.");

@@ -75,7 +75,7 @@ export class Track {
       if (what === "cleared") this.reset();
       return { type: what, sessionId: frame.sessionId, recovered: true };
     }
-    return frame.type === "context.compressed" ? { ...frame, type: "compressed" } : null;
+    return what === "compressed" || what === "reasoning" ? { ...frame, type: what } : null;
   }
 
   #created({ sessionId, message, cursor }) {

@@ -74,6 +74,7 @@ test("cleared resets the track; unknown frames are ignored", () => {
   assert.equal(track.accept(created()).type, "created");
   assert.equal(track.accept({ type: "session.expired", sessionId: SESSION }).type, "expired");
   assert.equal(track.accept({ type: "context.compressed", sessionId: SESSION, summarised: 3 }).summarised, 3);
+  assert.equal(track.accept({ type: "reply.reasoning", sessionId: SESSION, messageId: "m" }).type, "reasoning");
   assert.equal(track.accept({ type: "reply.sparkled", sessionId: SESSION }), null, "an unknown frame is ignored");
 });
 

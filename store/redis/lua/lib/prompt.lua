@@ -49,10 +49,10 @@ local function packed_texts(list) return #list > 0 and cmsgpack.pack(list) or ''
 -- the indexed messages; the id of the last message in the summary; the summary's record. The first three parts are lists in
 -- MessagePack, because Go allocates memory for each element of any other list; '' is an empty list. before is a limit as in
 -- history. tokens is the size of the history with the new message. The second and third part are empty if tokens fits the
--- budget, or if the session needs no index.
+-- budget, or if compression is disabled.
 local function context_view(s, before, tokens)
   local indexed, summary = {}, redis.call('HMGET', summary_key(s.id), 'last', 'record')
-  if tokens > budget(s) and s.compress == '1' and s.policy ~= POLICY_FIFO then
+  if tokens > budget(s) and s.compress == '1' then
     indexed = redis.call('ZRANGE', index_key(s.id), before, '-', 'BYLEX', 'REV', 'LIMIT', 0, INDEX_LIMIT)
   end
   return packed_texts(history(s, before)), packed_texts(indexed), packed_texts(vectors_of(s, indexed)), summary[1] or '', summary[2] or ''

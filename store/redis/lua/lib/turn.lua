@@ -53,9 +53,11 @@ end
 local function empty_journal(id, fence) redis.call('SET', journal_key(id, fence), '', 'PX', JOURNAL_OUTLIVES) end
 
 -- Ends the live turn of a session. record is the reply's record, tokens the reply's size in a prompt, and bytes its size in the
--- quota storedBytes. usage is {prompt tokens, completion tokens, total tokens}. counts are the counts of usage.
-local function end_turn(s, record, tokens, bytes, usage, counts)
+-- quota storedBytes. unanswered means that later prompts leave out the whole exchange. usage is {prompt tokens, completion tokens,
+-- total tokens}. counts are the counts of usage.
+local function end_turn(s, record, tokens, unanswered, bytes, usage, counts)
   message_add(s, s.live, tokens, s.last, record)
+  if unanswered then s.htokens = s.htokens - message_skip(s, s.asked) end
   settle_turn(s.id, s.fence, s.live, usage[3], counts)
   empty_journal(s.id, s.fence)
   stored_add(stored_at(s.expires), s, bytes)
