@@ -13,7 +13,7 @@ type ModelConfig struct {
 	Model       string   `json:"model,omitempty"`
 	Temperature *float64 `json:"temperature,omitempty"`
 	TopP        *float64 `json:"topP,omitempty"`
-	// MaxOutputTokens is the limit of a reply in tokens, and its room in the window. 0 means the default of window.Size.
+	// MaxOutputTokens is the limit of a reply in the provider's tokens, including those for reasoning. 0 means the reply room.
 	MaxOutputTokens int      `json:"maxOutputTokens,omitempty"`
 	Stop            []string `json:"stop,omitempty"`
 	Seed            *int64   `json:"seed,omitempty"`
@@ -52,17 +52,13 @@ func (e *SettingsError) Error() string { return e.Field + " " + e.Reason }
 // CheckWindow returns a *SettingsError if the session's window has less room for messages than window.MinBudget.
 func (s *Session) CheckWindow() error {
 	size := s.Window()
-	room := size.MaxTokens - window.PromptOverhead - window.MinBudget
-	switch plain := (window.Size{MaxTokens: size.MaxTokens, Instructions: size.Instructions}); {
-	case plain.Budget() < window.MinBudget:
-		most := room - plain.ReplyRoom() - window.MessageOverhead
-		return &SettingsError{"instructions", fmt.Sprintf("take %d tokens, which leaves no room for a reply and a message: at most %d fit "+
-			"into contextConfig.maxTokens, which is %d", s.InstructionTokens, max(most, 0), size.MaxTokens)}
-	case size.Reply > room-size.Instructions:
-		return &SettingsError{"modelConfig.maxOutputTokens", fmt.Sprintf("leaves no room for a message: at most %d fit beside the "+
-			"instructions into contextConfig.maxTokens, which is %d", room-size.Instructions, size.MaxTokens)}
+	size.Reply = 0 // the limit of a reply may be removed later
+	missing := window.MinBudget - size.Budget()
+	if missing <= 0 {
+		return nil
 	}
-	return nil
+	return &SettingsError{"instructions", fmt.Sprintf("take %d tokens, which leaves no room for a reply and a message: at most %d fit "+
+		"into contextConfig.maxTokens, which is %d", s.InstructionTokens, max(s.InstructionTokens-missing, 0), size.MaxTokens)}
 }
 
 // CheckPolicyChange returns a *SettingsError if the session has messages, and its index lacks what the policy next needs: fifo

@@ -2,7 +2,6 @@ package server
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -118,14 +117,10 @@ func (r *settings) applyMetadata(session *conversation.Session) error {
 
 // blame returns err, the error of CheckWindow, for a field that the request has.
 func (r *settings) blame(err error) error {
-	invalid, ok := errors.AsType[*conversation.SettingsError](err)
-	switch {
-	case !ok || invalid.Field == "instructions" && r.Instructions.Given() || strings.HasPrefix(invalid.Field, "modelConfig.") && r.ModelConfig.Given():
+	if err == nil || r.Instructions.Given() {
 		return err
-	case r.Instructions.Given():
-		return api.Invalid("instructions", "leave no room for a message beside modelConfig.maxOutputTokens of the session")
 	}
-	return api.Invalid("contextConfig.maxTokens", "leaves no room for a message beside the session's instructions and modelConfig.maxOutputTokens")
+	return api.Invalid("contextConfig.maxTokens", "leaves no room for a message beside the session's instructions")
 }
 
 func (r *contextConfig) apply(config *conversation.ContextConfig) error {

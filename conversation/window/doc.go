@@ -4,8 +4,8 @@
 // # The window
 //
 //	maxTokens    = reply room + prompt overhead + instructions + budget
-//	reply room   = the configured limit of a reply; by default, a quarter of maxTokens, at most 4,096 ([Size.ReplyRoom])
-//	               the provider gets it as the reply's limit
+//	reply room   = a quarter of maxTokens, at most 4,096, and at most the configured limit of a reply ([Size.ReplyRoom])
+//	               if no limit is configured, the provider gets the reply room as the reply's limit
 //	               a model that ignores this limit is stopped at a limit in bytes ([ReplyBytes])
 //	instructions = tokens of the session's instructions, which are in every prompt, including 4 for the chat format
 //	budget       = tokens for the messages of the prompt, including 4 each for the chat format ([Size.Budget])

@@ -7,7 +7,7 @@ const (
 	PromptOverhead  = 3
 )
 
-// MaxReplyRoom is the maximum of the default reply room, in tokens. Most models write no longer replies.
+// MaxReplyRoom is the maximum of the reply room, in tokens. Most models write no longer replies.
 const MaxReplyRoom = 4096
 
 // MinBudget is the smallest budget that a session may be configured with, in tokens: a question of ten words fits.
@@ -17,19 +17,21 @@ const MinBudget = 16
 type Size struct {
 	// MaxTokens is the whole window.
 	MaxTokens int
-	// Reply is the configured limit of a reply; 0 for the default, which is a quarter of the window, at most MaxReplyRoom.
+	// Reply is the configured limit of a reply; 0 for none.
 	Reply int
 	// Instructions is the size of the session's instructions, with MessageOverhead; 0 for none. They are in every prompt.
 	Instructions int
 }
 
-// ReplyRoom returns the number of tokens that are kept for the reply.
+// ReplyRoom returns the number of tokens that are kept for the reply: a quarter of the window, at most MaxReplyRoom, and no more
+// than the configured limit. A larger limit does not take room from the messages: with it, a model may spend tokens on reasoning,
+// which is not stored.
 func (z Size) ReplyRoom() int {
-	byDefault := min(z.MaxTokens/4, MaxReplyRoom)
-	if z.Reply == 0 {
-		return byDefault
+	room := min(z.MaxTokens/4, MaxReplyRoom)
+	if z.Reply > 0 {
+		room = min(room, z.Reply)
 	}
-	return min(z.Reply, max(byDefault, z.MaxTokens-z.overhead()-MinBudget))
+	return room
 }
 
 // overhead returns the number of tokens of a prompt that are not tokens of its messages.
@@ -40,13 +42,13 @@ const (
 	// OpenAI's vocabularies, runs of spaces, have 128 bytes. In any language, a token has 2 to 8 bytes on average. So
 	// with any vocabulary, only a model that ignores its limit of tokens exceeds this limit.
 	tokenBytes = 256
-	// DefaultReplyBytes is the default maximum of [ReplyBytes]: the text of a reply with the largest default reply room.
+	// DefaultReplyBytes is the default maximum of [ReplyBytes]: the text of a reply with the largest reply room.
 	DefaultReplyBytes = MaxReplyRoom * tokenBytes
 )
 
 // ReplyBytes returns the maximum size in bytes of a text that a model writes with a limit of tokens: 256 bytes for each
 // token, at most maxBytes. If maxBytes exceeds DefaultReplyBytes, a token may have more bytes in proportion, so that
-// the largest default reply room still gives maxBytes. A maxBytes of 0 means DefaultReplyBytes.
+// the largest reply room still gives maxBytes. A maxBytes of 0 means DefaultReplyBytes.
 func ReplyBytes(tokens, maxBytes int) int {
 	if maxBytes == 0 {
 		maxBytes = DefaultReplyBytes

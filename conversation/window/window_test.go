@@ -13,10 +13,8 @@ func TestReplyRoom_AnySize_RestIsBudget(t *testing.T) {
 	}{
 		{Size{MaxTokens: 64}, 16}, {Size{MaxTokens: 4096}, 1024}, {Size{MaxTokens: 16384}, 4096}, {Size{MaxTokens: 1_000_000}, 4096},
 		{Size{MaxTokens: 4096, Instructions: 1000}, 1024},
-		{Size{MaxTokens: 4096, Reply: 1}, 1}, {Size{MaxTokens: 4096, Reply: 3000}, 3000}, {Size{MaxTokens: 100_000, Reply: 50_000}, 50_000},
-		{Size{MaxTokens: 1024, Reply: 50_000}, 1024 - PromptOverhead - MinBudget},                          // a smaller window than configured
-		{Size{MaxTokens: 1024, Reply: 50_000, Instructions: 500}, 1024 - PromptOverhead - 500 - MinBudget}, // with instructions
-		{Size{MaxTokens: 1024, Reply: 50_000, Instructions: 900}, 256},                                     // the default is left
+		{Size{MaxTokens: 4096, Reply: 1}, 1}, {Size{MaxTokens: 4096, Reply: 1023}, 1023}, {Size{MaxTokens: 4096, Reply: 3000}, 1024},
+		{Size{MaxTokens: 100_000, Reply: 50_000}, 4096}, {Size{MaxTokens: 1024, Reply: 50_000, Instructions: 500}, 256},
 	} {
 		if got := test.size.ReplyRoom(); got != test.room {
 			t.Errorf("the reply room of %+v is %d, want %d", test.size, got, test.room)
@@ -34,7 +32,7 @@ func anySize(t *rapid.T) Size {
 		z.Instructions = rapid.IntRange(MessageOverhead+1, max(MessageOverhead+1, z.Budget()-MinBudget)).Draw(t, "instructions")
 	}
 	if rapid.Bool().Draw(t, "has a limit of the reply") {
-		z.Reply = rapid.IntRange(1, z.Budget()+z.ReplyRoom()-MinBudget).Draw(t, "limit of the reply")
+		z.Reply = rapid.IntRange(1, 2*z.MaxTokens).Draw(t, "limit of the reply")
 	}
 	return z
 }

@@ -47,7 +47,7 @@ func TestLua_ReplyRoomAndBudget_SameAsGo(t *testing.T) {
 	var sizes []window.Size
 	for _, maxTokens := range []int{64, 65, 66, 67, 100, 777, 4096, 16383, 16384, 16385, 1_000_000} {
 		sizes = append(sizes, window.Size{MaxTokens: maxTokens}, window.Size{MaxTokens: maxTokens, Instructions: 20},
-			window.Size{MaxTokens: maxTokens, Reply: 20}, window.Size{MaxTokens: maxTokens, Reply: maxTokens - 42, Instructions: 20})
+			window.Size{MaxTokens: maxTokens, Reply: 20}, window.Size{MaxTokens: maxTokens, Reply: maxTokens, Instructions: 20})
 	}
 	for _, size := range sizes {
 		got := evaluate(t, s, "local n = tonumber "+

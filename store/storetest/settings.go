@@ -150,9 +150,9 @@ func settingsShrinkWindow(t *testing.T, s *subject) {
 	for _, compression := range []bool{true, false} {
 		session := plain()
 		session.Context = conversation.ContextConfig{MaxTokens: 200, CompressionEnabled: compression, RetentionPolicy: conversation.FIFO}
-		session.Instructions, session.InstructionTokens, session.Model.MaxOutputTokens = "Short.", 40, 100
+		session.Instructions, session.InstructionTokens, session.Model.MaxOutputTokens = "Short.", 40, 30
 		made := s.create(t, session)
-		budget := 200 - 100 - 40 - window.MessageOverhead - window.PromptOverhead
+		budget := 200 - 30 - 40 - window.MessageOverhead - window.PromptOverhead
 		same(t, "the budget", made.Window().Budget(), budget)
 		s.overflows(t, made.ID, budget-window.MessageOverhead+1)
 		turn := question(made.ID, "fits")
@@ -162,17 +162,17 @@ func settingsShrinkWindow(t *testing.T, s *subject) {
 			continue
 		}
 		s.overflows(t, made.ID, 1)
-		s.update(t, made.ID, func(s *conversation.Session) { s.Model.MaxOutputTokens = 20 })
+		s.update(t, made.ID, func(s *conversation.Session) { s.Model.MaxOutputTokens = 1 })
 		s.begin(t, question(made.ID, "fits now"))
 	}
 }
 
 func settingsReserved(t *testing.T, s *subject) {
 	session := plain()
-	session.Context.MaxTokens, session.InstructionTokens, session.Instructions, session.Model.MaxOutputTokens = 200, 30, "Short.", 60
+	session.Context.MaxTokens, session.InstructionTokens, session.Instructions, session.Model.MaxOutputTokens = 200, 30, "Short.", 20
 	first, second := s.create(t, session), s.create(t, session)
 	need := estimate(first)
-	same(t, "the estimate", need, inPrompt(10)+window.PromptOverhead+30+window.MessageOverhead+60)
+	same(t, "the estimate", need, inPrompt(10)+window.PromptOverhead+30+window.MessageOverhead+20)
 	p := s.key(t)
 	begin := func(session conversation.Session, tokensPerMinute int) error {
 		ctx, _ := s.request(p, limit.TierLimits{RequestsPerMinute: 100, TokensPerMinute: tokensPerMinute})

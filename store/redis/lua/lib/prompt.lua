@@ -4,8 +4,8 @@
 
 -- reply_room returns the tokens of a session's window that are reserved for the reply. overhead returns the tokens of a prompt
 -- that are not tokens of its messages. budget returns the tokens that are left for the messages. They do the same as the methods
--- of window.Size in Go, because a stored limit of the reply always fits the window.
-local function reply_room(s) return s.reply or math.min(math.floor(s.window / REPLY_SHARE), MAX_REPLY_ROOM) end
+-- of window.Size in Go.
+local function reply_room(s) return math.min(math.floor(s.window / REPLY_SHARE), MAX_REPLY_ROOM, s.reply or MAX_REPLY_ROOM) end
 local function overhead(s) return PROMPT_OVERHEAD + (s.fixed or 0) end
 local function budget(s) return s.window - reply_room(s) - overhead(s) end
 
