@@ -53,7 +53,7 @@ func (t *Turn) call() stream.Outcome {
 	request := t.fitted.Request()
 	request.MaxBytes = window.ReplyBytes(request.MaxTokens, o.MaxBytes)
 	outcome := stream.Pump(t.ctx, model, request, t.reply, o.Timeouts)
-	prompt.Observe(model, t.report.PromptTokens, outcome)
+	prompt.Observe(model, t.begun.Key.Owner.Account, t.report.PromptTokens, outcome)
 	if u := outcome.Result.Usage; outcome.Result.Reasoned || u != nil && u.Reasoning > 0 {
 		t.turns.reasoning.Store(model.Name(), true)
 	}
