@@ -36,8 +36,9 @@ type Context struct {
 	// Summary replaces the session's oldest messages; the zero value means that there is none.
 	Summary Summary
 	// History holds the newest messages, oldest first: as many as fit into the budget of the session's
-	// window (Session.Window) and into HistoryBytes, and one more. They lack the fields that no prompt needs: Metadata, Usage,
-	// Context and Error.
+	// window (Session.Window) and into HistoryBytes, and one more. A message that no prompt has takes window.MessageOverhead of the
+	// budget, so that a session with many failed replies is not read as a whole. The messages lack the fields that no prompt needs:
+	// Metadata, Usage, Context and Error.
 	History []Message
 	// Index holds the newest IndexLimit indexed messages, oldest first, without a streaming reply. With the policy fifo, only system
 	// messages are indexed, so that a prompt keeps them when they are older than History. Index is empty unless the window must

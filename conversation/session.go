@@ -124,7 +124,7 @@ type NewSession struct {
 	Metadata          json.RawMessage // nil for none
 	Context           ContextConfig
 	Instructions      string       `json:",omitempty"`
-	InstructionTokens int          `json:",omitempty"`
+	InstructionTokens int          `json:"-"` // nodes with different vocabularies count differently
 	Model             ModelConfig  `json:",omitzero"`
 	Idempotency       *Idempotency // nil for none
 }

@@ -62,7 +62,7 @@ func (s *Session) CheckWindow() error {
 }
 
 // CheckPolicyChange returns a *SettingsError if the session has messages, and its index lacks what the policy next needs: fifo
-// keeps no index, and priority stores no terms. A store calls it in the operation that changes the policy.
+// indexes only system messages, and priority stores no terms. A store calls it in the operation that changes the policy.
 func (s *Session) CheckPolicyChange(next RetentionPolicy) error {
 	from := s.Context.RetentionPolicy
 	if s.MessageCount == 0 || next == from || next == FIFO || next == Priority && from == Semantic {

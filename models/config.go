@@ -30,6 +30,14 @@ var (
 	// validVariable matches the name of an environment variable. It has no small letters: a key that stands there by mistake has
 	// some, and errors quote only valid names.
 	validVariable = regexp.MustCompile(`^[A-Z_][A-Z0-9_]{0,127}$`)
+	// continuations lists the ways in which a model can continue a reply that another attempt began.
+	continuations = []string{
+		"prefill",  // the text so far is the last message of the prompt, as an assistant message
+		"vllm",     // the same, with vLLM's parameter continue_final_message
+		"instruct", // an instruction asks the model to go on where the text stops
+		"restart",  // the model writes a new reply
+		"no",       // the model continues no reply
+	}
 )
 
 // IsName reports whether a model may have that configured name: 1 to 64 characters of [A-Za-z0-9._:/-].
@@ -43,10 +51,10 @@ type Config struct {
 	Model   string // the provider's name; "" means the first chat model that the server lists
 	// ContextTokens is the size of the model's context in the provider's tokens; 0 means that it is learned.
 	ContextTokens int
-	// Fallback names other configured models, and Continues says whether the model can continue a reply that another one began.
-	// Both are kept for a later version, and have no effect yet.
+	// Fallback names other configured models, and Continues is how the model continues a reply that another attempt began: one of
+	// continuations, or "" if it is not set. Both are kept for a later version, and have no effect yet.
 	Fallback  []string
-	Continues bool
+	Continues string
 }
 
 // String returns the name, so that printing a Config does not print its key.
@@ -149,10 +157,9 @@ var fields = []struct {
 		return nil
 	}},
 	{"continues", func(_ *entryParser, value json.RawMessage, c *Config) error {
-		if string(value) != "true" && string(value) != "false" {
-			return errors.New("must be true or false")
+		if !isString(value, &c.Continues) || !slices.Contains(continuations, c.Continues) {
+			return errors.New("must be one of " + strings.Join(continuations, ", "))
 		}
-		c.Continues = string(value) == "true"
 		return nil
 	}},
 }

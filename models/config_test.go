@@ -18,12 +18,12 @@ func lookup(variable string) (string, bool) {
 func TestParse_ValidList_KeepsEachField(t *testing.T) {
 	got, err := Parse(` [
 		{"name": "fast", "baseURL": "https://api.example.com/v1", "apiKeyEnv": "FAST_KEY", "model": "gpt-5 mini", "contextTokens": 128000,
-		 "fallback": ["local/a:b"], "continues": true},
+		 "fallback": ["local/a:b"], "continues": "prefill"},
 		{"name": "local/a:b", "baseURL": "http://127.0.0.1:8080/v1"}
 	] `, lookup)
 	want := []Config{
 		{Name: "fast", BaseURL: "https://api.example.com/v1", Key: "sk-secret", Model: "gpt-5 mini", ContextTokens: 128000,
-			Fallback: []string{"local/a:b"}, Continues: true},
+			Fallback: []string{"local/a:b"}, Continues: "prefill"},
 		{Name: "local/a:b", BaseURL: "http://127.0.0.1:8080/v1"},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -31,6 +31,15 @@ func TestParse_ValidList_KeepsEachField(t *testing.T) {
 	}
 	if printed := fmt.Sprintf("%v %+v %#v", got, got[0], got); strings.Contains(printed, "secret") {
 		t.Errorf("printing the configurations prints a key: %s", printed)
+	}
+}
+
+func TestParse_Continues_KeepsEachAllowedValue(t *testing.T) {
+	for _, want := range []string{"prefill", "vllm", "instruct", "restart", "no"} {
+		got, err := Parse(`[{"name":"a","baseURL":"http://h/v1","continues":"`+want+`"}]`, lookup)
+		if err != nil || got[0].Continues != want {
+			t.Errorf("%s: got %#v, %v", want, got, err)
+		}
 	}
 }
 
@@ -65,7 +74,11 @@ func TestParse_InvalidList_NamesEntryAndField(t *testing.T) {
 		"contextTokens fraction":   {entry(`,"contextTokens":4096.5`), "models[0].contextTokens must be"},
 		"contextTokens string":     {entry(`,"contextTokens":"4096"`), "models[0].contextTokens must be"},
 		"contextTokens null":       {entry(`,"contextTokens":null`), "models[0].contextTokens must be"},
-		"continues is a string":    {entry(`,"continues":"true"`), "models[0].continues must be true or false"},
+		"continues is unknown":     {entry(`,"continues":"yes"`), "models[0].continues must be one of prefill, vllm, instruct, restart, no"},
+		"continues in capitals":    {entry(`,"continues":"Prefill"`), "models[0].continues must be one of"},
+		"continues is empty":       {entry(`,"continues":""`), "models[0].continues must be one of"},
+		"continues is null":        {entry(`,"continues":null`), "models[0].continues must be one of"},
+		"continues is a boolean":   {entry(`,"continues":true`), "models[0].continues must be one of"},
 		"fallback is a string":     {entry(`,"fallback":"b"`), "models[0].fallback must be a list"},
 		"fallback is unknown":      {entry(`,"fallback":["b"]`), "models[0].fallback[0] is not the name of a model: use one of a"},
 		"fallback is the model":    {entry(`,"fallback":["a"]`), "models[0].fallback[0] is the model itself"},

@@ -179,6 +179,9 @@ func (r *recount) Generate(ctx context.Context, request stream.Request, write fu
 	if err == nil && h != nil {
 		err = h.wait(ctx)
 	}
+	if err == nil && s.Silent { // a reply without text fails
+		e.kind = "failed"
+	}
 	if err == nil && s.Fails {
 		err = &stream.ModelError{Code: stream.CodeProviderError, Message: "the script asks for this error"}
 		e.kind = "failed"

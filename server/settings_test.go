@@ -163,9 +163,9 @@ func TestUpdateSession_InvalidPatch_RefusedUnchanged(t *testing.T) {
 	}
 
 	t.Run("blames_the_field_of_the_request", func(t *testing.T) {
-		p.must("PATCH", path, `{"contextConfig":{"maxTokens":100},"instructions":"`+strings.Repeat("four ", 40)+`"}`)
+		p.must("PATCH", path, `{"contextConfig":{"maxTokens":100},"instructions":"`+strings.Repeat("four", 50)+`"}`)
 		checkError(t, p.call("PATCH", path, `{"contextConfig":{"maxTokens":64}}`), 400, "validation_error", "contextConfig.maxTokens")
-		checkError(t, p.call("PATCH", path, `{"instructions":"`+strings.Repeat("four", 20)+`"}`), 400, "validation_error", "instructions")
+		checkError(t, p.call("PATCH", path, `{"instructions":"`+strings.Repeat("four", 60)+`"}`), 400, "validation_error", "instructions")
 	})
 	t.Run("policy_with_messages", func(t *testing.T) {
 		other := p.session()

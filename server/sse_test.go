@@ -236,6 +236,9 @@ func TestEvents_Idle_CommentEvery15s(t *testing.T) {
 			t.Errorf("after %v came %q", took, got.raw)
 		}
 		c.end()
+		if got := delta(t, e.want("message.delta")); got != done {
+			t.Errorf("%q", got)
+		}
 		e.want("message.completed")
 		e.ends()
 	})

@@ -121,24 +121,26 @@ func TestSend_ModelFails_TextKept(t *testing.T) {
 	p := start(t, model)
 	session := p.session()
 	for name, test := range map[string]struct {
+		text   string
 		err    error
 		status int
 		code   string
 	}{
-		"502_provider_error":   {&stream.ModelError{Code: stream.CodeProviderError, Message: "the model broke off", Cause: errors.New("secret")}, 502, "provider_error"},
-		"504_provider_timeout": {&stream.ModelError{Code: stream.CodeProviderTimeout, Message: "the model stopped answering"}, 504, "provider_timeout"},
-		"502_unknown_error":    {errors.New("secret"), 502, "provider_error"},
+		"502_provider_error":   {"Half of", &stream.ModelError{Code: stream.CodeProviderError, Message: "the model broke off", Cause: errors.New("secret")}, 502, "provider_error"},
+		"504_provider_timeout": {"Half of", &stream.ModelError{Code: stream.CodeProviderTimeout, Message: "the model stopped answering"}, 504, "provider_timeout"},
+		"502_unknown_error":    {"Half of", errors.New("secret"), 502, "provider_error"},
+		"502_empty_reply":      {"", nil, 502, "empty_reply"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answered := p.later("POST", messages(session), content("hello"))
 			c := model.next(t)
-			c.say("Half of")
+			c.say(test.text)
 			c.finish(stream.Result{}, test.err)
 			a := within(t, "the response", answered)
 			checkError(t, a, test.status, test.code, "", "messageId")
 			h := p.history(session)
 			m := h[len(h)-1]
-			if m.Status != "failed" || m.Content != "Half of" || m.Error["code"] != test.code || a.body["error"].(map[string]any)["messageId"] != m.MessageID {
+			if m.Status != "failed" || m.Content != test.text || m.Error["code"] != test.code || a.body["error"].(map[string]any)["messageId"] != m.MessageID {
 				t.Errorf("history has %+v, the response is %s", m, a.raw)
 			}
 			if strings.Contains(a.raw+fmt.Sprint(m), "secret") {
@@ -147,8 +149,8 @@ func TestSend_ModelFails_TextKept(t *testing.T) {
 		})
 	}
 	p.later("POST", messages(session), content("again"))
-	if c := model.next(t); len(c.request.Messages) != 4 {
-		t.Errorf("replies that failed went to the model: %+v", c.request.Messages)
+	if c := model.next(t); len(c.request.Messages) != 4 { // three messages whose replies failed with text, and the new message
+		t.Errorf("replies that failed, or a message whose reply has no text, went to the model: %+v", c.request.Messages)
 	}
 }
 

@@ -235,3 +235,25 @@ func (s *rawSocket) rest(text []byte, offset int, leads bool, pace chan<- int) (
 	_, err = s.follow(text, offset, len(text), true)
 	return err
 }
+
+func TestViewers_ModelReasons_GetFrameWithoutCursor(t *testing.T) {
+	model := newDirected()
+	p := start(t, model)
+	session := p.session()
+	s := p.dial()
+	s.mustSubscribe(session, "")
+	s.must(sending("1", session, "hello"))
+	c := model.next(t)
+	c.request.Reasoning()
+	sent := s.next("sent")
+	s.next("message.created")
+	s.next("message.created")
+	if f := s.next("reply.reasoning"); f.SessionID != session || f.MessageID != sent.MessageID || f.Cursor != "" {
+		t.Errorf("reasoning: %+v", f)
+	}
+	c.end()
+	if f := s.next("message.delta"); f.Delta != done {
+		t.Errorf("delta: %+v", f)
+	}
+	s.next("message.completed")
+}

@@ -121,7 +121,7 @@ func TestBench_ModelFailsUnderLoad_FiguresAndExitCode1(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if asked.Add(1) > 3 {
+		if strings.HasSuffix(r.URL.Path, "/chat/completions") && asked.Add(1) > 3 { // not the probes
 			http.Error(w, `{"error":{"message":"secret text of the model"}}`, http.StatusBadRequest)
 			return
 		}

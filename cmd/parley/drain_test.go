@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,20 +33,31 @@ func subscribe(t *testing.T, p *process, session string) *viewer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	t.Cleanup(cancel)
-	conn, _, err := websocket.Dial(ctx, p.url+"/v1/stream", &websocket.DialOptions{
-		Subprotocols: []string{"parley.v1"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + declaredKey}}, HTTPClient: client,
-	})
-	if err != nil {
-		t.Fatal(err)
+	conn, status := p.open()
+	if conn == nil {
+		t.Fatalf("the handshake gets %d\n%s", status, p.errs)
 	}
-	t.Cleanup(func() { _ = conn.CloseNow() })
 	w := &viewer{t: t, conn: conn, ctx: ctx}
 	w.until("welcome")
 	if session != "" {
-		w.write(map[string]any{"type": "subscribe", "id": "1", "sessionId": session})
-		w.until("subscribed")
+		w.subscribe("1", session)
 	}
 	return w
+}
+
+// subscribe subscribes to the session. It repeats a request that a busy store refuses.
+func (w *viewer) subscribe(id, session string) {
+	w.t.Helper()
+	for late := time.Now().Add(timeout); ; time.Sleep(100 * time.Millisecond) {
+		w.write(map[string]any{"type": "subscribe", "id": id, "sessionId": session})
+		frame := w.until("subscribed", "error")
+		if frame["type"] == "subscribed" {
+			return
+		}
+		if frame["error"].(map[string]any)["code"] != "service_unavailable" || time.Now().After(late) {
+			w.t.Fatalf("the subscription gets %v", frame)
+		}
+	}
 }
 
 func (w *viewer) write(frame map[string]any) {
@@ -74,15 +86,15 @@ func (w *viewer) next() (frame map[string]any, err error) {
 	return frame, nil
 }
 
-// until skips frames until a frame of the type kind arrives, and returns that frame.
-func (w *viewer) until(kind string) map[string]any {
+// until skips frames until a frame of one of the types arrives, and returns that frame.
+func (w *viewer) until(types ...string) map[string]any {
 	w.t.Helper()
 	for {
 		frame, err := w.next()
 		if err != nil {
-			w.t.Fatalf("no %s frame arrived: %v", kind, err)
+			w.t.Fatalf("no %s frame arrived: %v", strings.Join(types, " or "), err)
 		}
-		if frame["type"] == kind {
+		if slices.Contains(types, frame["type"].(string)) {
 			return frame
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"parley/conversation/tokens"
 )
 
 // wordsModel is a model server that replies "wörd-0 wörd-1 …". The newest message sets the number of words ("say 5"); the default
@@ -195,3 +197,6 @@ func words(n int) string {
 	}
 	return all.String()
 }
+
+// tokensOf returns the number of tokens that a message of the tests' models has if its content is text.
+func tokensOf(text string) int { return tokens.For("words").Count(text) }

@@ -17,7 +17,7 @@ import (
 
 // modelFlags are the flags of serve that configure the models.
 type modelFlags struct {
-	Models           string `env:"PARLEY_MODELS" placeholder:"JSON" help:"Several models, as a JSON list or @FILE, for example [{\"name\":\"fast\",\"baseURL\":\"https://api.openai.com/v1\",\"apiKeyEnv\":\"OPENAI_KEY\",\"model\":\"gpt-5-mini\"}]. The first is the default. Fields: name, baseURL, apiKeyEnv (the environment variable that has the key), model, contextTokens; fallback and continues are checked, and have no effect yet. Use either this or the three settings for one model."`
+	Models           string `env:"PARLEY_MODELS" placeholder:"JSON" help:"Several models, as a JSON list or @FILE, for example [{\"name\":\"fast\",\"baseURL\":\"https://api.openai.com/v1\",\"apiKeyEnv\":\"OPENAI_KEY\",\"model\":\"gpt-5-mini\"}]. The first is the default. Fields: name, baseURL, apiKeyEnv (the environment variable that has the key), model, contextTokens; fallback (a list of names) and continues (prefill, vllm, instruct, restart or no) are checked, and have no effect yet. Use either this or the three settings for one model."`
 	Model            string `env:"PARLEY_MODEL" placeholder:"NAME" help:"Name of the model. Default: the first that the model server lists."`
 	BaseURL          string `name:"base-url" env:"OPENAI_BASE_URL" placeholder:"URL" help:"URL of an OpenAI-compatible API, including its version. Default: a local Ollama or llama.cpp if one responds, otherwise a simulated model until one responds."`
 	APIKey           string `name:"api-key" env:"OPENAI_API_KEY" placeholder:"KEY" help:"Key for that API. Set it in the environment: other users can see command lines."`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -88,7 +89,7 @@ func TestSamples_Shell_PrintDocumentedOutput(t *testing.T) {
 func TestSamples_Programs_PrintReply(t *testing.T) {
 	t.Parallel()
 	p := serveIn(t, t.TempDir(), newWordsModel(t, time.Millisecond).env()...)
-	reply := `(?m)^` + words(3) + `\ncompleted, 3 tokens$`
+	reply := fmt.Sprintf(`(?m)^%s\ncompleted, %d tokens$`, words(3), tokensOf(words(3)))
 	t.Run("javascript", func(t *testing.T) {
 		node, dir := needs(t, "node")[0], t.TempDir()
 		if err := os.CopyFS(dir, web.Files()); err != nil {

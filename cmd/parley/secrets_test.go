@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/coder/websocket"
 )
 
 const (
@@ -115,9 +113,7 @@ func useServer(t *testing.T, p *process) (tickets []string) {
 		}
 	}
 	sendBadHTTP(t, p)
-	ticket := p.must("POST", "/v1/stream/tickets", map[string]any{})["ticket"].(string)
-	watchWithTicket(t, p, ticket, session)
-	return append(tickets, ticket)
+	return append(tickets, watchWithTicket(t, p, session)...)
 }
 
 // sendBadHTTP sends malformed and incomplete HTTP requests over TCP.
@@ -140,26 +136,29 @@ func sendBadHTTP(t *testing.T, p *process) {
 	}
 }
 
-// watchWithTicket opens a WebSocket with a ticket in the query. It sends a message and disconnects in the middle of the reply.
-func watchWithTicket(t *testing.T, p *process, ticket, session string) {
+// watchWithTicket opens a WebSocket with a ticket in the query. It sends a message and disconnects in the middle of the reply. It
+// returns the tickets that it received.
+func watchWithTicket(t *testing.T, p *process, session string) (tickets []string) {
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	conn, _, err := websocket.Dial(ctx, p.url+"/v1/stream?ticket="+ticket, &websocket.DialOptions{
-		Subprotocols: []string{"parley.v1"}, HTTPClient: client,
+	conn, status := p.openWith(func() (query string, header http.Header) {
+		ticket := p.must("POST", "/v1/stream/tickets", map[string]any{})["ticket"].(string)
+		tickets = append(tickets, ticket)
+		return "?ticket=" + ticket, nil
 	})
-	if err != nil {
-		t.Fatal(err)
+	if conn == nil {
+		t.Fatalf("the handshake with a ticket gets %d", status)
 	}
 	defer func() { _ = conn.CloseNow() }()
 	w := &viewer{t: t, conn: conn, ctx: ctx}
 	w.write(map[string]any{"type": secretText})
 	w.until("error")
-	w.write(map[string]any{"type": "subscribe", "id": secretText, "sessionId": session})
-	w.until("subscribed")
+	w.subscribe(secretText, session)
 	w.write(map[string]any{"type": "send", "id": "2", "sessionId": session, "content": fmt.Sprintf("say %d %s", 1<<20, secretText)})
 	for !strings.Contains(w.text, word(200)) {
 		w.until("message.delta")
 	}
+	return tickets
 }
 
 // The server must start even if the named model's server is down. Replies then fail.

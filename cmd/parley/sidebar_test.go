@@ -338,7 +338,7 @@ func replySpeed(t *testing.T, browser context.Context) {
 	b := openPage(t, browser, p.url)
 	const note = reply + `?.querySelector(".note").textContent`
 	b.say("say 30 words")
-	b.until(note + `?.match(/^30 tokens · first token in [\d.]+ m?s · [\d,.]+ tokens\/s$/) != null`)
+	b.until(fmt.Sprintf(`%s?.match(/^%d tokens · first token in [\d.]+ m?s · [\d,.]+ tokens\/s$/) != null`, note, tokensOf(words(30))))
 	timed := eval[string](b, note)
 	b.photograph("timed")
 	model.allow(held)
@@ -349,7 +349,7 @@ func replySpeed(t *testing.T, browser context.Context) {
 	b.untilReply("streaming", words(held))
 	model.allow(long)
 	b.untilReply("completed", words(long))
-	b.until(is(note, "60 tokens"))
+	b.until(is(note, fmt.Sprintf("%d tokens", tokensOf(words(long)))))
 	t.Log(timed)
 }
 

@@ -3,8 +3,8 @@
 // The count of an ordinary text equals the count of OpenAI's tiktoken. Text that looks like a special token
 // ("<|endoftext|>") is counted as text, because a user typed it. Package conversation/window adds the overhead of the
 // chat format. Each message is counted once, when it is written, and the count is stored with the message. So the size
-// of a prompt is a sum of stored counts. For models of other vendors, the count is an estimate. If the provider gives
-// figures for a reply, these replace the count.
+// of a prompt is a sum of stored counts. For models of other vendors, the count is an estimate. The
+// provider's figures for a reply count for its usage, and do not replace the count.
 //
 // A [Counter] splits a text into pieces (split.go), for example words, and merges the bytes of each piece into tokens
 // (vocabulary.go). No Go library splits the text for o200k_base without a regular expression. With such a library,

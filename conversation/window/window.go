@@ -74,6 +74,7 @@ func (z Size) Check(compression bool, historyTokens, tokens int) (current int, o
 // prompt tokens are charged if the process dies before the model reports its figures.
 func (z Size) Prompt(tokens int) int { return min(tokens, z.Budget()) + z.overhead() }
 
-// Estimate returns the maximum number of tokens that a turn may use: those of the prompt and those of the reply. tokens
-// is the size of all messages, with overhead. A turn reserves this number from the rate limit of tokens per minute.
-func (z Size) Estimate(tokens int) int { return z.Prompt(tokens) + z.ReplyRoom() }
+// Estimate returns the number of tokens that a turn may use: those of the prompt, and the limit of the reply. tokens is the size of
+// all messages, with overhead. A turn reserves this number from the rate limit of tokens per minute. If no limit is configured, a
+// model that reasons may use more (prompt.ReasoningRoom).
+func (z Size) Estimate(tokens int) int { return z.Prompt(tokens) + max(z.Reply, z.ReplyRoom()) }

@@ -55,7 +55,7 @@ func TestCheck_AnySizes_OKOnlyIfPromptFits(t *testing.T) {
 				t.Fatalf("Check refused a message with %d of %d tokens", current, size.MaxTokens)
 			}
 		}
-		if e := size.Estimate(history + tokens); e > size.MaxTokens || e <= size.ReplyRoom()+size.Instructions {
+		if e := size.Estimate(history + tokens); e > max(size.MaxTokens, size.MaxTokens+size.Reply-size.ReplyRoom()) || e <= size.ReplyRoom()+size.Instructions {
 			t.Fatalf("the estimate is %d for a window of %+v", e, size)
 		}
 	})

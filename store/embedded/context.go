@@ -97,8 +97,12 @@ func (r *reading) history(at ref, session *conversation.Session, budget int) ([]
 			return nil, err
 		}
 		newest = append(newest, m)
-		if !unanswered {
-			budget -= m.TokensInPrompt()
+		switch tokens := m.TokensInPrompt(); {
+		case m.Status == stream.Streaming: // its text is not in the record
+		case unanswered || tokens == 0:
+			budget -= window.MessageOverhead
+		default:
+			budget -= tokens
 		}
 		unanswered = m.Unanswered()
 		bytes -= recordBytes(value)
@@ -140,6 +144,28 @@ func (w *writing) index(at ref, session *conversation.Session, m *conversation.M
 	}
 	x := conversation.Index(m, policy)
 	return w.putIndexed(messageKey(at, m.ID), &x)
+}
+
+// indexOnlySystem removes the entries of a session's index that are not those of system messages.
+func (w *writing) indexOnlySystem(at ref) error {
+	var ids [][]byte // collected first, because a deletion invalidates the cursor
+	var reader record.IndexedReader[[]byte]
+	index := w.span(indexBucket, at.key())
+	for id, value, ok := index.from(""); ok; id, value, ok = index.next() {
+		x, err := readIndexed(value, string(id), &reader)
+		if err != nil {
+			return err
+		}
+		if x.Role != conversation.System {
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range ids {
+		if err := w.delete(indexBucket, append(at.key(), id...)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // SetVectors implements conversation.Store.

@@ -17,9 +17,8 @@ import (
 )
 
 // schema2.db has sessions and a live turn. Its contents must equal schema2.json, which the version that wrote the file has also
-// written. Since then, two histories have got one message more, because a message to a reply that failed takes no room. That
-// version ran in a synctest bubble. The clock of each bubble starts in January 2000, so the sessions have not expired in this
-// bubble.
+// written. That version ran in a synctest bubble. The clock of each bubble starts in January 2000, so the sessions have not
+// expired in this bubble.
 func TestOpen_Schema2_ReadAndUpgraded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

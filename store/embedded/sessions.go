@@ -89,7 +89,7 @@ func (s *Store) UpdateSession(ctx context.Context, owner conversation.Owner, ses
 }
 
 // replaceSettings stores a session with other settings. It refuses them if they grow and do not fit the file or the quota. If
-// the new policy is fifo, it removes the index.
+// the policy becomes fifo, only system messages stay in the index.
 func (w *writing) replaceSettings(ctx context.Context, at ref, before, after *conversation.Session) error {
 	grown := after.StoredBytes() - before.StoredBytes()
 	if grown > 0 {
@@ -104,7 +104,7 @@ func (w *writing) replaceSettings(ctx context.Context, at ref, before, after *co
 		return err
 	}
 	if after.Context.RetentionPolicy == conversation.FIFO && before.Context.RetentionPolicy != conversation.FIFO {
-		if _, err := w.removeAll(indexBucket, at); err != nil {
+		if err := w.indexOnlySystem(at); err != nil {
 			return err
 		}
 	}

@@ -18,8 +18,9 @@ import (
 )
 
 // TestOldData_Version1_ReadAndRewrittenSame reads version1.txt, the data of a node of the first version. The data contain a live
-// turn. The contents must equal version1.json, which the first version produced from the same data. Each record that is decoded
-// and encoded again must have the same bytes. So during a rolling restart, older nodes can read the records of newer nodes.
+// turn. The contents must equal version1.json, which the first version produced from the same data. Since then, two histories have
+// lost their oldest message, because a message that no prompt has takes room too. Each record that is decoded and encoded again must
+// have the same bytes. So during a rolling restart, older nodes can read the records of newer nodes.
 //
 // version1.txt holds Redis commands, one a line, with quoted words. The first line is the time at which the data were written.
 func TestOldData_Version1_ReadAndRewrittenSame(t *testing.T) {

@@ -24,6 +24,7 @@ func settingsTests() []test {
 		{"turn reserves the instructions and the reply room", settingsReserved},
 		{"new policy is refused if the index lacks messages", policyRefused},
 		{"policy of an empty session can change", policyOfEmpty},
+		{"system messages stay in the index of a fifo session", systemStaysIndexed},
 		{"settings count in the quota storedBytes", settingsQuota},
 		{"repeated create returns the settings", settingsReplayed},
 	}
@@ -233,6 +234,27 @@ func policyRefused(t *testing.T, s *subject) {
 	}
 }
 
+func systemStaysIndexed(t *testing.T, s *subject) {
+	for _, from := range []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic} {
+		session := plain()
+		session.Context.RetentionPolicy = from
+		made := s.create(t, session)
+		rule := question(made.ID, "You are a pirate.")
+		rule.Role = conversation.System
+		begun := s.begin(t, rule)
+		s.end(t, begun.Key, answer("aye"))
+		s.exchange(t, made.ID, "more")
+		for _, maxTokens := range []int{5000, 6000} { // the second change leaves the policy as it is
+			s.update(t, made.ID, func(s *conversation.Session) {
+				s.Context.RetentionPolicy, s.Context.MaxTokens = conversation.FIFO, maxTokens
+			})
+			c := s.context(t, made.ID, 100_000)
+			same(t, "the size of the index from "+string(from), len(c.Index), 1)
+			same(t, "the indexed message", c.Index[0].ID, begun.Message.ID)
+		}
+	}
+}
+
 func policyOfEmpty(t *testing.T, s *subject) {
 	made := s.create(t, plain())
 	s.exchange(t, made.ID, "hello")
@@ -276,6 +298,7 @@ func settingsReplayed(t *testing.T, s *subject) {
 	session := configured()
 	session.Idempotency = request("create", "a")
 	made := s.create(t, session)
+	session.InstructionTokens++ // another node may count with another vocabulary
 	again, err := s.store.CreateSession(s.ctx, s.owner, session)
 	must(t, err, "the repeated CreateSession")
 	same(t, "the repeated CreateSession", again, conversation.SessionCreated{Session: made, Replayed: true})

@@ -19,6 +19,7 @@ func turnTests() []test {
 		{"end adds usage and history tokens to the session", endTurn},
 		{"end keeps id, role and time of the reply", keptIdentity},
 		{"turn whose reply failed without text takes no tokens", unansweredTurns},
+		{"many turns whose replies failed are not all read", manyUnanswered},
 		{"failed and empty replies add no history tokens", unsentReplies},
 		{"reply without usage adds no token usage", noUsage},
 		{"second end is fenced", endTwice},
@@ -96,7 +97,9 @@ func turnHistory(t *testing.T, s *subject) {
 			want, left := len(all), window.Size{MaxTokens: 200}.Budget()
 			for want > 0 && left >= 0 {
 				want--
-				if m := all[want]; m.Status != stream.Failed {
+				if m := all[want]; m.Status == stream.Failed {
+					left -= window.MessageOverhead
+				} else {
 					left -= inPrompt(m.Tokens)
 				}
 			}
@@ -156,10 +159,10 @@ func keptIdentity(t *testing.T, s *subject) {
 func unansweredTurns(t *testing.T, s *subject) {
 	for _, policy := range []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic} {
 		session := s.create(t, choosing(policy)) // five turns of 23 tokens do not fit
-		want := make([]conversation.Message, 0, 24)
+		want := make([]conversation.Message, 0, 14)
 		keep := func(asked, reply conversation.Message) { want = append(want, asked, reply) }
 		keep(s.exchange(t, session.ID, "hello"))
-		for range 10 {
+		for range 5 {
 			begun := s.begin(t, question(session.ID, "is anybody there?"))
 			keep(begun.Message, s.end(t, begun.Key, conversation.Message{
 				Status: stream.Failed, Error: &conversation.ReplyError{Code: "provider_error", Message: "it broke"},
@@ -176,9 +179,21 @@ func unansweredTurns(t *testing.T, s *subject) {
 			continue
 		}
 		for i, x := range s.context(t, session.ID, 90).Index {
-			same(t, "whether the index has an unanswered turn", x.Unanswered, i > 2 && i < 22 && i%2 == 1)
+			same(t, "whether the index has an unanswered turn", x.Unanswered, i > 2 && i < 12 && i%2 == 1)
 		}
 	}
+}
+
+// manyUnanswered ends many turns with replies that failed without text. Reading a context must not read all of them.
+func manyUnanswered(t *testing.T, s *subject) {
+	session := s.create(t, choosing(conversation.FIFO))
+	for range 30 {
+		s.end(t, s.begin(t, question(session.ID, "is anybody there?")).Key, conversation.Message{
+			Status: stream.Failed, Error: &conversation.ReplyError{Code: "provider_error", Message: "it broke"},
+		})
+	}
+	c := s.context(t, session.ID, 10)
+	same(t, "the size of the history", len(c.History), session.Window().Budget()/window.MessageOverhead+1)
 }
 
 func unsentReplies(t *testing.T, s *subject) {

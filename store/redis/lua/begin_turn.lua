@@ -57,7 +57,7 @@ if ARGV[13] ~= '' then
   end
 end
 local prompt = math.min(s.htokens + tokens, budget(s)) + overhead(s)
-local reserved, refused, of_user = reserve_tokens(prompt + reply_room(s), s.user)
+local reserved, refused, of_user = reserve_tokens(prompt + math.max(s.reply or 0, reply_room(s)), s.user)
 if not reserved then
   leave(s, waiter)
   return {'tokens', refused}

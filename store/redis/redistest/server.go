@@ -113,18 +113,28 @@ func newServer(t testing.TB, dir string, args ...string) *Server {
 	return s
 }
 
-// FreePort returns a TCP port that no process listens on now. It is below 32768, where the system's range for connections begins.
-// So no connection takes the port before the server listens on it, or while the server restarts.
+// reserved holds a UDP socket on each port that FreePort has returned. No other test binary gets the port while this one runs.
+var reserved sync.Map // by port
+
+// FreePort returns a TCP port that no process listens on, and that no other call returns. It is below 32768, where the system's range
+// for connections begins. So nothing takes the port before the server listens on it, or while the server restarts.
 func FreePort(t testing.TB) string {
 	t.Helper()
 	const first, end, attempts = 10_000, 32_768, 100
 	for range attempts {
 		port := strconv.Itoa(first + rand.IntN(end-first))
-		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
-		if err == nil {
-			_ = listener.Close()
+		address := net.JoinHostPort("127.0.0.1", port)
+		reservation, err := net.ListenPacket("udp", address)
+		if err != nil {
+			continue
+		}
+		// Listening instead would occupy the port until the socket is closed in each process that starts at this moment.
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			reserved.Store(port, reservation)
 			return port
 		}
+		_ = errors.Join(conn.Close(), reservation.Close())
 	}
 	t.Fatalf("%d random ports from %d to %d are in use", attempts, first, end-1)
 	return ""

@@ -62,6 +62,17 @@ func TestServer_DiesWithTestBinary(t *testing.T) {
 	}
 }
 
+func TestFreePort_ManyCalls_PortsDiffer(t *testing.T) {
+	ports := make(map[string]bool)
+	for range 500 { // without reservations, a port would almost certainly come twice
+		port := FreePort(t)
+		if ports[port] {
+			t.Errorf("%s was returned twice", port)
+		}
+		ports[port] = true
+	}
+}
+
 // runs reports whether the process with that id is running. A zombie does not count as running.
 func runs(process int) bool {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(process) + "/stat")

@@ -1,5 +1,5 @@
 -- This library stores the messages of a session, and the index from which a window chooses messages.
--- Defines: member_of, member_tokens, without_metadata, message_add, message_at, message_skip, live_member, index_add.
+-- Defines: member_of, member_tokens, without_metadata, message_add, message_at, message_skip, live_member, index_add, is_system.
 --
 -- A message is a member of its session's sorted set: id (ID_LENGTH bytes), NUL, tokens in a prompt (32 bits), createdAt (64
 -- bits), record. Only Go and without_metadata read the record (record.go). The live reply is not in the set. live_member composes
@@ -58,10 +58,14 @@ local function message_skip(s, id)
   return member_tokens(member)
 end
 
--- Adds a message to the index of its session. If the session's policy is fifo, the index has only system messages. A record begins
--- with its version, the length of the role, and the role; only Go reads the rest (conversation.Indexed). The terms follow the record only if the policy is semantic, because other policies do not need them.
+-- Reports whether a record of the index is that of a system message. It begins with its version, the length of the role, and the
+-- role; only Go reads the rest (conversation.Indexed).
+local function is_system(record) return string.sub(record, 3, 2 + #ROLE_SYSTEM) == ROLE_SYSTEM end
+
+-- Adds a message to the index of its session. If the session's policy is fifo, the index has only system messages. The terms follow
+-- the record only if the policy is semantic, because other policies do not need them.
 local function index_add(s, id, record, terms)
-  if s.policy == POLICY_FIFO and string.sub(record, 3, 2 + #ROLE_SYSTEM) ~= ROLE_SYSTEM then return end
+  if s.policy == POLICY_FIFO and not is_system(record) then return end
   redis.call('ZADD', index_key(s.id), 0, id .. '\0' .. record .. (s.policy == POLICY_SEMANTIC and terms or ''))
   redis.call('PEXPIREAT', index_key(s.id), int(s.expires))
 end

@@ -12,7 +12,8 @@ local function budget(s) return s.window - reply_room(s) - overhead(s) end
 -- Returns the view of a session from which Go builds a prompt.
 local function prompt_view(s) return s.fixed and settings_view(s) or session_view(s) end
 
--- Returns messages of a session, newest first: all that fit the budget and HISTORY_BYTES, and one more. A prompt contains no
+-- Returns messages of a session, newest first: all that fit the budget and HISTORY_BYTES, and one more. A message that no prompt has
+-- takes MESSAGE_OVERHEAD of the budget, so that a session with many failed replies is not read as a whole. A prompt contains no
 -- metadata, so history removes the metadata of members with more than MEMBER_SENT_WHOLE bytes, and Go ignores other metadata.
 -- before limits the range for ZRANGE BYLEX: it is '+' for all messages, or '(' and the id of the first message that is too
 -- new.
@@ -23,7 +24,7 @@ local function history(s, before)
     for i = 1, #members do
       if left < 0 or bytes < 0 then return messages end
       local member = members[i]
-      left, bytes = left - member_tokens(member), bytes - (#member - HEAD_LENGTH)
+      left, bytes = left - math.max(member_tokens(member), MESSAGE_OVERHEAD), bytes - (#member - HEAD_LENGTH)
       messages[#messages + 1] = #member > MEMBER_SENT_WHOLE and without_metadata(member) or member
     end
     if #members < chunk then return messages end
