@@ -52,8 +52,11 @@ type PromptMessage struct {
 type Result struct {
 	FinishReason string // as the provider names it: "stop", "length", …; "" if unknown
 	Usage        *Usage // nil if the provider gave no usage
-	Reasoned     bool   // the model has sent reasoning
 	CalledTool   bool   // the model has called a tool
+	Reasoned     bool   // the model has sent reasoning, in the text or apart from it
+	// ReasonedApart means that the provider sent reasoning apart from the text. This tells that the model reasons. Reasoning in the
+	// text does not: a user can ask any model to write it.
+	ReasonedApart bool
 }
 
 // Usage is the cost of a reply in tokens, as counted by the provider. Reasoning is the part of Completion that the model spent on

@@ -297,6 +297,15 @@ func (f *Fit) Request() stream.Request {
 	return r
 }
 
+// TextRoom returns the maximum number of our tokens for the text of the reply, if the request allows more tokens because the model
+// reasons. Otherwise it returns 0: the limit of the request then bounds the text.
+func (f *Fit) TextRoom() int {
+	if z := f.Size(); f.limit.Reasons && z.Reply == 0 {
+		return z.ReplyRoom()
+	}
+	return 0
+}
+
 // Unembedded returns exchanges of the index that have no embedding by this model: at most n, newest first.
 func (f *Fit) Unembedded(model string, n int) (exchanges [][]Message) {
 	for i := len(f.Messages) - 1; i >= 0 && len(exchanges) < n; i-- {

@@ -27,7 +27,8 @@ type Limit struct {
 }
 
 // ReasoningRoom is the number of tokens that a model may use for its reasoning, beside the reply room. Reasoning is not stored, so it
-// takes no room of the window. Most models need less. A session's maxOutputTokens replace the reply room and ReasoningRoom.
+// takes no room of the window. Most models need less. The text still has only the reply room ([Fit.TextRoom]). A session's
+// maxOutputTokens replace the reply room and ReasoningRoom.
 const ReasoningRoom = 8192
 
 // minWindow is the smallest window for which prompts are planned, in our tokens. It is also the smallest maxTokens of a session.

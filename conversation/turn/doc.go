@@ -49,6 +49,9 @@
 //     fails, and 30 s for a store that is busy with the calls of other turns.
 //   - If several nodes share the store, at most 32 calls of BeginTurn and EndTurn run at the same time for a group of
 //     owners (see gate). Further calls wait as long as the store responds to the running ones.
+//   - The text of a reply has at most the tokens of the reply room. The provider enforces this, or, if the model reasons,
+//     boundedTo. A text may have more only if the session has a larger maxOutputTokens, if the provider counts otherwise, or
+//     if the model ignores its limit. If then the window has no summaries, it may be too small for a later send.
 //   - A cancel is acknowledged when the request to the model is closed. If that takes over 5 s, the caller gets
 //     ErrCancelPending, and the reply still stops later.
 //   - If the store's response to BeginTurn is lost, the caller gets ErrUnavailable. The node then asks the store

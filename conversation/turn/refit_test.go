@@ -64,7 +64,7 @@ func (m *smallModel) Generate(_ context.Context, request stream.Request, write f
 	}
 	write([]byte(conversationtest.OfTokens(max(1, length/m.factor), "")))
 	usage := &stream.Usage{Prompt: prompt, Completion: length + m.reasons, Reasoning: m.reasons}
-	return stream.Result{FinishReason: "length", Usage: usage, Reasoned: m.reasons > 0}, nil
+	return stream.Result{FinishReason: "length", Usage: usage, Reasoned: m.reasons > 0, ReasonedApart: m.reasons > 0}, nil
 }
 
 var policies = []conversation.RetentionPolicy{conversation.FIFO, conversation.Priority, conversation.Semantic}

@@ -51,7 +51,8 @@ type Turns struct {
 	slots   *slots
 	gates   *gates
 	endings largeEndings
-	// reasoning has the name of each model that has reasoned before a reply of this node.
+	// reasoning has the name of each model that has reasoned before a reply of this node, as its provider reports. Reasoning within
+	// the text does not count: a user can ask any model for it, and the sessions of all tenants would then get larger requests.
 	reasoning sync.Map
 	draining  chan struct{}      // closed when Drain begins
 	storing   context.Context    // the context of calls of EndTurn

@@ -1,6 +1,8 @@
 package turn
 
 import (
+	"cmp"
+
 	"parley/conversation"
 	"parley/conversation/prompt"
 	"parley/conversation/window"
@@ -51,10 +53,11 @@ func (t *Turn) write() (outcome stream.Outcome) {
 func (t *Turn) call() stream.Outcome {
 	o, model := &t.turns.options, t.model()
 	request := t.fitted.Request()
-	request.MaxBytes = window.ReplyBytes(request.MaxTokens, o.MaxBytes)
-	outcome := stream.Pump(t.ctx, model, request, t.reply, o.Timeouts)
+	room := t.fitted.TextRoom()
+	request.MaxBytes = window.ReplyBytes(cmp.Or(room, request.MaxTokens), o.MaxBytes)
+	outcome := stream.Pump(t.ctx, boundedTo(room, model, o.Count), request, t.reply, o.Timeouts)
 	prompt.Observe(model, t.begun.Key.Owner.Account, t.report.PromptTokens, outcome)
-	if u := outcome.Result.Usage; outcome.Result.Reasoned || u != nil && u.Reasoning > 0 {
+	if u := outcome.Result.Usage; outcome.Result.ReasonedApart || u != nil && u.Reasoning > 0 {
 		t.turns.reasoning.Store(model.Name(), true)
 	}
 	return outcome

@@ -6,7 +6,8 @@
 //	maxTokens    = reply room + prompt overhead + instructions + budget
 //	reply room   = a quarter of maxTokens, at most 4,096, and at most the configured limit of a reply ([Size.ReplyRoom])
 //	               if no limit is configured, the provider gets the reply room as the reply's limit
-//	               a model that ignores this limit is stopped at a limit in bytes ([ReplyBytes])
+//	               a model that reasons gets more, and its text is stopped at the reply room (turn.boundedTo)
+//	               a model that ignores its limit is stopped at a limit in bytes ([ReplyBytes])
 //	instructions = tokens of the session's instructions, which are in every prompt, including 4 for the chat format
 //	budget       = tokens for the messages of the prompt, including 4 each for the chat format ([Size.Budget])
 //

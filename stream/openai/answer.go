@@ -56,16 +56,29 @@ func (a *answer) read() error {
 	if a.wait != nil {
 		a.wait.Stop()
 	}
+	if a.whole {
+		err = nil // the reply is complete, so a later error does not matter
+	}
+	if !repeated(err) {
+		a.flush()
+	}
+	return err
+}
+
+// repeated reports whether the request may be sent again after err. Its text then begins anew.
+func repeated(err error) bool {
+	failed, ok := errors.AsType[*stream.ModelError](err)
+	return mayRetry(err) || ok && failed.Code == stream.CodeContextTooLong
+}
+
+// flush writes the text that is held back at the end of the response.
+func (a *answer) flush() {
 	if rest := a.text.end(); len(rest) > 0 {
 		a.writeText(rest)
 	}
 	if rest := a.think.end(); len(rest) > 0 {
 		a.write(rest)
 	}
-	if a.whole {
-		return nil // the reply is complete, so a later error does not matter
-	}
-	return err
 }
 
 func (a *answer) readEvents() error {
@@ -138,6 +151,7 @@ func (a *answer) event(line []byte) error {
 			return nil
 		}
 		if e.reasoned {
+			a.result.ReasonedApart = true
 			a.reasons()
 		}
 		return a.choice(e.content, string(e.reason))
@@ -171,6 +185,7 @@ func (a *answer) chunk(data []byte) error {
 			return failure(messageUnreadable, &cause{err: err})
 		}
 		if choice.reasoned() {
+			a.result.ReasonedApart = true
 			a.reasons()
 		}
 		a.refused = a.refused || len(refusal) > 0

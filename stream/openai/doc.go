@@ -44,8 +44,10 @@
 //   - A line has at most 1 MiB. A response has at most 64 MiB, and 512 bytes more for each byte of its text. An error
 //     response is read up to 64 KiB, a list of models up to 4 MiB, and embeddings up to 128 KiB for each text.
 //   - The model's reasoning is not part of the reply's text: neither the fields reasoning_content, reasoning and thinking, nor a
-//     block <think>…</think> at the beginning of the text. A model whose chat template begins the block sends only its end, so
-//     its server must be configured to move the reasoning to a field. The text of a refusal is the reply's text.
+//     block <think>…</think> at the beginning of the text. A model whose chat template begins the block sends only its end,
+//     so its server must be configured to move the reasoning to a field. The text of a refusal is the reply's text.
+//   - Text that may be the beginning of such a block is held back, and so is half a character. It is dropped if the response
+//     fails and the request may be sent again.
 //   - Some servers refuse a request whose prompt is too long for the model's context. Generate then returns the code
 //     [stream.CodeContextTooLong], with the sizes that the server sent.
 //   - Generate does not follow redirects: a POST could become a GET, and another host could get the key.

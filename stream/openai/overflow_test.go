@@ -80,7 +80,11 @@ func TestGenerate_RefusedForLengthInEvent_OnlyWithoutText(t *testing.T) {
 	event := `data: {"error":{"message":"prompt is too long: 21 tokens > 20 maximum","type":"invalid_request_error"}}` + "\n\n"
 	outcome, _ := pumped(modelWithResponse(t, chunked(event, true)))
 	wantTooLong(t, outcome, overflow{21, 20})
-	outcome, text := pumped(modelWithResponse(t, chunked(someText+event, true)))
+	outcome, text := pumped(modelWithResponse(t, chunked(delta("content", "\n<")+event, true)))
+	if wantTooLong(t, outcome, overflow{21, 20}); text != "" { // a shorter prompt gets a new reply
+		t.Errorf("the text is %q, want none", text)
+	}
+	outcome, text = pumped(modelWithResponse(t, chunked(someText+event, true)))
 	if outcome.Err == nil || outcome.Err.Code != stream.CodeProviderError || outcome.Err.Message != messageTooLong || text != "Hello" {
 		t.Errorf("after text, the outcome is %v with the text %q", outcome.Err, text)
 	}

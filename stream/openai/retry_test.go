@@ -166,6 +166,35 @@ func TestRetry_EachFailure_RetriedOnlyIfUseful(t *testing.T) {
 	}
 }
 
+func TestGenerate_TextHeldBackThenFailure_Kept(t *testing.T) {
+	outcome, text := pumped(modelWithResponse(t, chunked(delta("content", "<thi"), true))) // no finish reason, and no retry
+	if wantFailed(t, outcome, messageBrokeOff); text != "<thi" {
+		t.Errorf("the text is %q, want <thi", text)
+	}
+}
+
+// Text that could begin a block <think>, and half a character, are held back when the connection breaks.
+func TestRetry_TextHeldBack_NotRepeated(t *testing.T) {
+	for held, whole := range map[string]string{
+		delta("content", "\n<"): "\n<b>Hello",
+		strings.Replace(delta("content", ""), `""`, `"\ud83d"`, 1): "Hello",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			requests := 0
+			model := pipes(t, func(w http.ResponseWriter, r *http.Request) {
+				if requests++; requests < 3 {
+					sendText(w, held)
+					panic(http.ErrAbortHandler)
+				}
+				sendText(w, delta("content", whole), plainEnd, "data: [DONE]\n\n")
+			})
+			if outcome, text := pumped(model); outcome.State != stream.Completed || text != whole || requests != 3 {
+				t.Errorf("after %d requests, the reply is %s, %v, %q; want %q after 3", requests, outcome.State, outcome.Err, text, whole)
+			}
+		})
+	}
+}
+
 func TestRetry_ConnectionFails_FourAttempts(t *testing.T) {
 	for _, broken := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, &net.DNSError{Err: "no such host", Name: "model.test", IsNotFound: true}} {
 		for refusals, state := range map[int]stream.State{3: stream.Completed, 4: stream.Failed} {

@@ -76,6 +76,7 @@ func TestGenerate_Reasoning_NotInText(t *testing.T) {
 		"reasoning_content":     {delta("reasoning_content", "hm") + delta("content", "Hi") + ended("stop"), "Hi", "stop", "", true},
 		"reasoning":             {delta("reasoning", "hm") + delta("content", "Hi") + ended("stop"), "Hi", "stop", "", true},
 		"thinking":              {delta("thinking", "hm") + delta("content", "Hi") + ended("stop"), "Hi", "stop", "", true},
+		"reasoning, unusual":    {strings.Replace(delta("reasoning", "hm"), `"delta":{`, `"delta":{"tool_calls":[],`, 1) + delta("content", "Hi") + ended("stop"), "Hi", "stop", "", true},
 		"empty reasoning":       {delta("reasoning", "") + delta("content", "Hi") + ended("stop"), "Hi", "stop", "", false},
 		"reasoning until limit": {delta("reasoning", "hm") + ended("length"), "", "length", stream.CodeEmptyReply, true},
 		"refusal":               {delta("refusal", "I can't") + delta("refusal", " do that.") + ended("stop"), "I can't do that.", "refusal", "", false},
@@ -92,6 +93,9 @@ func TestGenerate_Reasoning_NotInText(t *testing.T) {
 			}
 			if text != test.text || outcome.Result.FinishReason != test.finish || code != test.code || outcome.Result.Reasoned != test.signs {
 				t.Errorf("the reply is %q, %+v, %v", text, outcome.Result, outcome.Err)
+			}
+			if want := test.signs && !strings.HasPrefix(name, "block"); outcome.Result.ReasonedApart != want {
+				t.Errorf("ReasonedApart is %v, want %v", outcome.Result.ReasonedApart, want)
 			}
 			signs := 0
 			request := hello
