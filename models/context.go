@@ -17,8 +17,8 @@ const (
 	Unknown    Source = "unknown"
 )
 
-// refusalLife is the time for which the size in a refusal counts. The provider may have refused because of one small backend of many,
-// or may have been started again with a larger context, and then nothing shows the larger size. After this time, one turn may be
+// refusalLife is the time for which the size in a refusal counts. The provider may have refused because of one small backend of
+// many, or may have been started again with a larger context, and then nothing shows the larger size. After this time, one turn may be
 // refused again: it plans a shorter prompt, and costs one request more.
 const refusalLife = 10 * time.Minute
 

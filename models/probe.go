@@ -94,8 +94,8 @@ func (m *Model) probe(ctx context.Context) (found bool) {
 	return m.status.probed(problem)
 }
 
-// await waits for the next probe. If the last one found the model, a reply that fails because of the server ends the wait, but not in
-// the first second (retryFirst). It returns false if ctx is done.
+// await waits for the next probe. If the last one found the model, a reply that fails because of the server ends the wait, but not
+// in the first second (retryFirst). It returns false if ctx is done.
 func (m *Model) await(ctx context.Context, wait time.Duration, found bool) bool {
 	if !pause(ctx, m.pace.retryFirst) {
 		return false

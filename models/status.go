@@ -67,7 +67,8 @@ func (s *status) certain() bool {
 	return s.current.State == Ready && !s.doubted
 }
 
-// probed records the result of a probe; problem is "" if it found the model. probed returns false if the probe must be repeated soon.
+// probed records the result of a probe; problem is "" if it found the model. probed returns false if the probe must be
+// repeated soon.
 func (s *status) probed(problem openai.Problem) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

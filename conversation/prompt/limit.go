@@ -47,8 +47,8 @@ func TooLong(outcome stream.Outcome) bool {
 	return outcome.Err != nil && outcome.Err.Code == stream.CodeContextTooLong
 }
 
-// Observe tells a model the sizes of an account's request that has ended, if the provider gave them. estimated is the size of the prompt
-// in our tokens.
+// Observe tells a model the sizes of an account's request that has ended, if the provider gave them. estimated is the size of the
+// prompt in our tokens.
 func Observe(model stream.Model, account string, estimated int, outcome stream.Outcome) {
 	m, ok := model.(Sized)
 	if !ok || estimated <= 0 {

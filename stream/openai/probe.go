@@ -30,7 +30,8 @@ type Found struct {
 }
 
 // Probe asks a model server whether it has the model of o. If o has no name, Probe takes the first chat model of the server's
-// list. The error is a [Problem], [ErrRateLimited], or ctx.Err() if ctx was cancelled. Probe keeps no connection open and generates no tokens.
+// list. The error is a [Problem], [ErrRateLimited], or ctx.Err() if ctx was cancelled. Probe keeps no connection open and
+// generates no tokens.
 //
 // Probe first lists the models. A server without such a list has the API if it refuses an empty request for a reply as invalid.
 // If the list does not have the size of the model's context and learn is true, Probe asks llama.cpp and Ollama for it.
