@@ -2,6 +2,7 @@ package models
 
 import (
 	"sync"
+	"time"
 
 	"parley/stream/openai"
 )
@@ -16,33 +17,45 @@ const (
 	Unknown    Source = "unknown"
 )
 
+// refusalLife is the time for which the size in a refusal counts. The provider may have refused because of one small backend of
+// many, or may have been started again with a larger context, and then nothing shows the larger size. After this time, one turn may be
+// refused again: it plans a shorter prompt, and costs one request more.
+const refusalLife = 10 * time.Minute
+
 // contextSize is the size of a model's context, as far as it is known. The methods may be called from any goroutine.
 type contextSize struct {
 	// static
 	configured int // 0 if it is not configured
 
 	mu      sync.Mutex
-	probed  int    // guarded by mu; the size that the newest probe with a size found; 0 if none did
-	source  Source // guarded by mu; the source of probed
-	refused int    // guarded by mu; the smallest size of a refusal; 0 if there was none
+	probed  int       // guarded by mu; the size that the newest probe with a size found; 0 if none did
+	source  Source    // guarded by mu; the source of probed
+	refused int       // guarded by mu; the smallest size of a refusal; 0 if there was none
+	until   time.Time // guarded by mu; the time at which refused ceases to count
 }
 
 // get returns the size in the provider's tokens, and its source. The size is 0 if it is unknown.
-func (c *contextSize) get() (tokens int, source Source) {
+func (c *contextSize) get(now time.Time) (tokens int, source Source) {
+	if c.configured > 0 {
+		return c.configured, Configured
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.configured > 0:
-		tokens, source = c.configured, Configured
+	switch refused := c.refusedLocked(now); {
+	case refused > 0 && (c.probed == 0 || refused < c.probed):
+		return refused, Refusal
 	case c.probed > 0:
-		tokens, source = c.probed, c.source
-	default:
-		source = Unknown
+		return c.probed, c.source
 	}
-	if c.refused > 0 && (tokens == 0 || c.refused < tokens) {
-		return c.refused, Refusal
+	return 0, Unknown
+}
+
+// refusedLocked returns the smallest size of a refusal that still counts; 0 if there is none.
+func (c *contextSize) refusedLocked(now time.Time) int {
+	if !now.Before(c.until) {
+		return 0
 	}
-	return tokens, source
+	return c.refused
 }
 
 // found learns from a probe. If the server reports another size than before, it has been restarted, and an earlier refusal no
@@ -60,11 +73,11 @@ func (c *contextSize) found(f openai.Found) {
 }
 
 // refusedAt learns from a refusal that names the size of the context.
-func (c *contextSize) refusedAt(tokens int) {
+func (c *contextSize) refusedAt(tokens int, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if tokens > 0 && (c.refused == 0 || tokens < c.refused) {
-		c.refused = tokens
+	if known := c.refusedLocked(now); tokens > 0 && (known == 0 || tokens <= known) {
+		c.refused, c.until = tokens, now.Add(refusalLife)
 	}
 }
 

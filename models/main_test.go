@@ -39,7 +39,8 @@ type fakeServer struct {
 	mu       sync.Mutex
 	models   string // guarded by mu; the entries of the list; "" means that the server does not respond with a list
 	status   int    // guarded by mu; the status of all responses
-	requests int    // guarded by mu; number of requests for the list
+	chat     int    // guarded by mu; the status of a reply; 0 means status
+	requests int    // guarded by mu; number of requests for the list, also of those that failed
 	asked    string // guarded by mu; the provider's name in the newest request for a reply
 }
 
@@ -60,11 +61,15 @@ func (f *fakeServer) set(status int, entries string) {
 func (f *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if r.URL.Path == "/v1/models" {
+		f.requests++
+	}
 	switch {
+	case r.URL.Path == "/v1/chat/completions" && f.chat != 0:
+		w.WriteHeader(f.chat)
 	case f.status != http.StatusOK:
 		w.WriteHeader(f.status)
 	case r.URL.Path == "/v1/models" && f.models != "":
-		f.requests++
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `{"object":"list","data":[%s]}`, f.models)
 	case r.URL.Path == "/v1/chat/completions":

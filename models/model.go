@@ -2,9 +2,9 @@ package models
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"parley/stream"
 	"parley/stream/openai"
@@ -18,7 +18,7 @@ type Model struct {
 	config Config
 	outer  stream.Model // requests of replies go through outer to inner, and from inner to the client
 	pace   intervals
-	failed chan struct{} // gets a value when a reply has failed; its capacity is 1
+	failed chan struct{} // gets a value when a reply has failed because of the server; its capacity is 1
 
 	client  atomic.Pointer[client] // nil while the provider's name for the model is unknown
 	status  status
@@ -110,11 +110,11 @@ func (m inner) Generate(ctx context.Context, request stream.Request, write func(
 		return stream.Result{}, m.unnamed()
 	}
 	result, err := c.Generate(ctx, request, write)
-	switch _, failed := errors.AsType[*stream.ModelError](err); {
+	switch {
 	case c.simulated:
 	case err == nil:
 		m.status.replied()
-	case failed:
+	case openai.Doubtful(err):
 		m.wake()
 	}
 	return result, err
@@ -142,20 +142,22 @@ func (m *Model) unnamed() error {
 
 // ContextTokens returns the size of the model's context in the provider's tokens; 0 if it is unknown.
 func (m *Model) ContextTokens() int {
-	tokens, _ := m.context.get()
+	tokens, _ := m.context.get(time.Now())
 	return tokens
 }
 
 // Context returns the size of the model's context like ContextTokens, and how it is known.
-func (m *Model) Context() (tokens int, source Source) { return m.context.get() }
+func (m *Model) Context() (tokens int, source Source) { return m.context.get(time.Now()) }
 
 // Scale returns the number of the provider's tokens for one token of our estimate, from 0.5 to 8. It is 1 until it is learned.
 func (m *Model) Scale() float64 { return m.scale.get() }
 
-// ObservePrompt learns from a finished request: our estimate of its prompt, and the provider's usage.prompt_tokens.
-func (m *Model) ObservePrompt(estimated, actual int) { m.scale.observe(estimated, actual) }
+// ObservePrompt learns from a finished request of an account: our estimate of its prompt, and the provider's usage.prompt_tokens.
+func (m *Model) ObservePrompt(account string, estimated, actual int) {
+	m.scale.observe(account, estimated, actual)
+}
 
-// ObserveContext learns the size of the model's context from a request that the provider refused as too long. The size is used
-// only if nothing better is known, or if it is smaller than the known size. It is forgotten when the server was away, or when the
-// server reports another size than before.
-func (m *Model) ObserveContext(tokens int) { m.context.refusedAt(tokens) }
+// ObserveContext learns the size of the model's context from a request that the provider refused as too long. The size is used if
+// none is known, or if it is smaller than the size that the server reports; it never replaces a configured size. It is forgotten
+// after refusalLife, when the server was away, or when the server reports another size than before.
+func (m *Model) ObserveContext(tokens int) { m.context.refusedAt(tokens, time.Now()) }

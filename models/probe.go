@@ -13,8 +13,8 @@ type intervals struct {
 	// retryFirst and retryMost are the first and the longest delay before a failed probe is repeated. A model server that starts
 	// together with this server is found soon; one that stays away costs six connections a minute.
 	retryFirst, retryMost time.Duration
-	// probeEvery is the interval of the probes of a server that answers. Failed replies cause a probe at once, so this interval
-	// matters only to a server without traffic.
+	// probeEvery is the interval of the probes of a server that answers. Replies that fail because of the server cause a probe at
+	// once, so this interval matters only to a server without traffic.
 	probeEvery time.Duration
 	// detectEvery is the interval of the searches for a local model server. A search takes at most 0.6 s, so a server that
 	// appears is found within 10 s.
@@ -38,14 +38,14 @@ func (m *Model) watch(ctx context.Context, local []string) {
 		m.detect(ctx, local)
 	}
 	for retry := m.pace.retryFirst; ; {
-		ready := m.probe(ctx)
+		found := m.probe(ctx)
 		wait := m.pace.probeEvery
-		if ready {
+		if found {
 			retry = m.pace.retryFirst
 		} else {
 			wait, retry = retry, min(2*retry, m.pace.retryMost)
 		}
-		if !m.await(ctx, wait, ready) {
+		if !m.await(ctx, wait, found) {
 			return
 		}
 	}
@@ -65,21 +65,24 @@ func (m *Model) detect(ctx context.Context, local []string) {
 	m.status.log.Info("a local model server responds: its model answers from now on", "address", baseURL, "model", m.server.Name)
 }
 
-// probe probes the server once. It returns whether the model is ready.
-func (m *Model) probe(ctx context.Context) (ready bool) {
+// probe probes the server once. It returns false if the probe must be repeated soon.
+func (m *Model) probe(ctx context.Context) (found bool) {
 	limited, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	found, err := openai.Probe(limited, m.server, !m.learned)
+	answer, err := openai.Probe(limited, m.server, !m.learned)
 	if ctx.Err() != nil {
 		return false
+	}
+	if err == openai.ErrRateLimited { // the server is alive, and says nothing about the model
+		return m.status.certain()
 	}
 	problem, _ := errors.AsType[openai.Problem](err)
 	switch {
 	case err == nil:
 		m.learned = true
-		m.context.found(found)
-		if m.client.Load() == nil || m.server.Name != found.Name {
-			m.server.Name = found.Name
+		m.context.found(answer)
+		if m.client.Load() == nil || m.server.Name != answer.Name {
+			m.server.Name = answer.Name
 			m.useServer()
 		}
 	case problem == openai.UnknownModel:
@@ -91,14 +94,14 @@ func (m *Model) probe(ctx context.Context) (ready bool) {
 	return m.status.probed(problem)
 }
 
-// await waits for the next probe. If the model is ready, a failed reply ends the wait, but not in the first second
-// (retryFirst). It returns false if ctx is done.
-func (m *Model) await(ctx context.Context, wait time.Duration, ready bool) bool {
+// await waits for the next probe. If the last one found the model, a reply that fails because of the server ends the wait, but not
+// in the first second (retryFirst). It returns false if ctx is done.
+func (m *Model) await(ctx context.Context, wait time.Duration, found bool) bool {
 	if !pause(ctx, m.pace.retryFirst) {
 		return false
 	}
 	var failed <-chan struct{}
-	if ready {
+	if found {
 		failed = m.failed
 	}
 	select {

@@ -2,6 +2,7 @@ package models
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -108,6 +109,60 @@ func TestModel_ReplyFails_ProbedAtOnce(t *testing.T) {
 		t.Error("the reply succeeded")
 	}
 	await(t, m, Status{Unreachable, openai.WrongKey})
+}
+
+func TestModel_ReplyRefusedBecauseOfRequest_NotProbed(t *testing.T) {
+	f := newFakeServer(t, stories)
+	m := open(t, Options{Models: []Config{{Name: "fast", BaseURL: f.url, Model: "stories"}}}).Default()
+	await(t, m, Status{State: Ready})
+	for status, doubtful := range map[int]bool{
+		400: false, 402: false, 409: false, 413: false, 415: false, 422: false, 401: true, 403: true, 404: true,
+	} {
+		f.mu.Lock()
+		f.chat = status
+		f.mu.Unlock()
+		probes := f.probes()
+		if _, err := generate(m); err == nil {
+			t.Errorf("%d: the reply succeeded", status)
+		}
+		if doubtful {
+			eventually(t, func() bool { return f.probes() > probes }, func() string { return fmt.Sprint(status, ": the model is not probed") })
+		} else if len(m.failed) > 0 || f.probes() > probes {
+			t.Errorf("%d: the model is probed", status)
+		}
+	}
+}
+
+// The model is probed by hand, so that nothing but the test probes it.
+func TestModel_ReadyModel_UnreachableAfterTwoFailedProbes(t *testing.T) {
+	f := newFakeServer(t, stories)
+	var log logged
+	m := Open(Options{Models: []Config{{Name: "fast", BaseURL: f.url, Model: "stories"}}, Log: log.logger()}).Default()
+	ready, failed := Status{State: Ready}, Status{Unreachable, openai.ServerError}
+	for i, step := range []struct {
+		status int // of the list; 0 means that a reply completes
+		want   Status
+		found  bool
+	}{
+		{429, Status{State: Unprobed}, false}, {503, failed, false}, {429, failed, false}, {200, ready, true},
+		{503, ready, false}, {200, ready, true},
+		{503, ready, false}, {0, ready, true}, {503, ready, false}, {429, ready, false}, {503, failed, false}, {503, failed, false},
+		{0, ready, true}, {429, ready, true}, {429, ready, true}, {401, ready, false}, {401, Status{Unreachable, openai.WrongKey}, false},
+	} {
+		f.set(max(step.status, http.StatusOK), stories)
+		found := true
+		if step.status == 0 {
+			_, _ = generate(m)
+		} else {
+			found = m.probe(t.Context())
+		}
+		if m.Status() != step.want || found != step.found {
+			t.Errorf("step %d: the status is %+v, and found is %v; want %+v, %v", i, m.Status(), found, step.want, step.found)
+		}
+	}
+	if n := log.count("the model cannot be used"); n != 3 {
+		t.Errorf("%d lines say that the model cannot be used, want 3", n)
+	}
 }
 
 func TestModel_ReplySucceeds_OutweighsList(t *testing.T) {

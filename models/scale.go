@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 )
@@ -17,32 +18,35 @@ const (
 	// that knows only bytes needs 4 to 5 times as many tokens for English. A higher figure than 8 contains something else
 	// than our prompt, for example a long system prompt of the provider.
 	minScale, maxScale = 0.5, 8
-	// remembered is the number of newest prompts that count. After a model was replaced, 24 prompts are enough to show its ratio.
+	// remembered is the number of accounts whose newest prompts count. The account that has been silent for longest is forgotten
+	// first.
 	remembered = 32
 )
 
 // scale is the running ratio of the provider's tokens to the tokens of our estimate.
 //
-// It is the weighted upper quartile of the ratios of the newest 32 prompts: three quarters of the weight is at or below it. The
-// weight of a prompt is its size, because the fixed tokens of a chat template distort the ratio of a small prompt. The quartile
-// ignores any number of figures that are too low, up to three quarters of the weight, and figures that are too high, up to a
-// quarter. The two sides differ because the errors differ: a ratio that is too low makes prompts that the provider refuses or
-// cuts, and a ratio that is too high only leaves some room unused. Ratios outside the bounds are not ratios of tokenizers, and
-// are ignored.
+// It is the weighted median of the ratios of the newest prompts, one prompt for each account: half of the weight is at or below it.
+// An account counts only once, because it chooses its texts, and some texts have a ratio far from that of any conversation: long
+// runs of spaces, for example. Such texts of one account must not shrink the prompts of all. The weight of a prompt is its size,
+// because the fixed tokens of a chat template distort the ratio of a small prompt. Ratios outside the bounds are not ratios of
+// tokenizers, and are ignored.
 //
 // The zero value has learned nothing. The methods may be called from any goroutine.
 type scale struct {
 	mu     sync.Mutex
-	newest [remembered]sample // guarded by mu; a ring
-	count  int                // guarded by mu; number of samples ever; the next one replaces newest[count % remembered]
+	newest [remembered]sample // guarded by mu; the first count samples, oldest first, at most one for each account
+	count  int                // guarded by mu
 	ratio  float64            // guarded by mu; 0 until the first sample
 }
 
-// sample is the ratio of one prompt.
-type sample struct{ ratio, weight float64 }
+// sample is the ratio of the newest prompt of an account.
+type sample struct {
+	account       string
+	ratio, weight float64
+}
 
-// observe learns from one prompt: the estimated and the actual number of tokens.
-func (s *scale) observe(estimated, actual int) {
+// observe learns from one prompt of an account: the estimated and the actual number of tokens.
+func (s *scale) observe(account string, estimated, actual int) {
 	if estimated < minEstimate || actual <= 0 {
 		return
 	}
@@ -52,27 +56,34 @@ func (s *scale) observe(estimated, actual int) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.newest[s.count%remembered] = sample{ratio, float64(min(estimated, maxWeight))}
-	s.count++
-	s.ratio = upperQuartile(s.newest, min(s.count, remembered))
+	s.addLocked(sample{account, ratio, float64(min(estimated, maxWeight))})
+	s.ratio = median(s.newest, s.count)
 }
 
-// upperQuartile returns the smallest ratio of the first n samples for which the samples with at most this ratio have three
-// quarters of the weight.
-func upperQuartile(samples [remembered]sample, n int) float64 {
+// addLocked adds the newest sample. It replaces the older sample of the account, or else the oldest one if there is no room.
+func (s *scale) addLocked(newest sample) {
+	known := s.newest[:s.count]
+	old := slices.IndexFunc(known, func(x sample) bool { return x.account == newest.account })
+	if old < 0 && s.count < remembered {
+		s.newest[s.count] = newest
+		s.count++
+		return
+	}
+	old = max(old, 0)
+	copy(known[old:], known[old+1:])
+	known[s.count-1] = newest
+}
+
+// median returns the smallest ratio of the first n samples for which the samples with at most this ratio have half of the weight.
+func median(samples [remembered]sample, n int) float64 {
 	sorted := samples[:n]
-	slices.SortFunc(sorted, func(a, b sample) int {
-		if a.ratio < b.ratio {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(sorted, func(a, b sample) int { return cmp.Compare(a.ratio, b.ratio) })
 	total, below := 0.0, 0.0
 	for _, s := range sorted {
 		total += s.weight
 	}
 	for _, s := range sorted {
-		if below += s.weight; below >= total*3/4 {
+		if below += s.weight; below >= total/2 {
 			return s.ratio
 		}
 	}

@@ -14,8 +14,12 @@ type State string
 //
 //	unknown      the first probe has not ended
 //	ready        the newest probe found the model, or a reply has completed
-//	unreachable  the newest probe did not find the model; Status.Problem is the reason
+//	unreachable  the newest probe did not find the model, nor did the one before it if the model was ready; Status.Problem is
+//	             the reason
 //	simulated    no model is configured, and the simulated model answers
+//
+// A ready model becomes unreachable only after two failed probes in a row, so that one lost connection does not make /readyz flap. A
+// probe that the server refuses because of its rate (429) changes nothing.
 //
 // A completed reply is better evidence than a list of models: after the first reply, a probe that does not find the model in
 // the list (unknown_model, no_chat_model, not_an_api, missing_version) no longer changes the state. Some servers have no list,
@@ -47,6 +51,7 @@ type status struct {
 	mu       sync.Mutex
 	current  Status // guarded by mu
 	answered bool   // guarded by mu; whether a reply of this server has completed
+	doubted  bool   // guarded by mu; whether the model is ready, but the newest probe did not find it
 }
 
 func (s *status) get() Status {
@@ -55,12 +60,24 @@ func (s *status) get() Status {
 	return s.current
 }
 
-// probed records the result of a probe; problem is "" if it found the model. probed returns whether the model is ready.
+// certain reports whether the model is ready, and the newest probe did not fail.
+func (s *status) certain() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current.State == Ready && !s.doubted
+}
+
+// probed records the result of a probe; problem is "" if it found the model. probed returns false if the probe must be
+// repeated soon.
 func (s *status) probed(problem openai.Problem) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if problem != "" && !(s.answered && listProblems[problem]) {
-		s.setLocked(Status{Unreachable, problem})
+		if s.current.State == Ready && !s.doubted {
+			s.doubted = true
+		} else {
+			s.setLocked(Status{Unreachable, problem})
+		}
 		return false
 	}
 	s.setLocked(Status{State: Ready})
@@ -83,6 +100,7 @@ func (s *status) simulate() {
 }
 
 func (s *status) setLocked(next Status) {
+	s.doubted = false
 	if next == s.current {
 		return
 	}

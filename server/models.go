@@ -66,7 +66,7 @@ func (m *Metrics) mountModels(set *models.Set) {
 			name, help string
 			value      func() float64
 		}{
-			{"parley_model_ready", "1 if the newest probe or reply shows that the model can be used, otherwise 0.",
+			{"parley_model_ready", "1 if the model is ready, otherwise 0.",
 				func() float64 { return truth[model.Status().State == models.Ready] }},
 			{"parley_model_simulated", "1 if the simulated model answers, because no model is configured.",
 				func() float64 { return truth[model.Status().State == models.Simulated] }},

@@ -191,7 +191,7 @@ func (s *Summaries) summarisePiece(ctx context.Context, owner conversation.Owner
 	var usage conversation.Usage
 	if len(p.messages) > 0 { // otherwise the piece has only messages that are never sent
 		var err error
-		if summary.Text, usage, err = s.write(ctx, f, p.messages); err != nil {
+		if summary.Text, usage, err = s.write(ctx, owner.Account, f, p.messages); err != nil {
 			return err
 		}
 		summary.Tokens = s.Count(summary.Text)

@@ -33,8 +33,8 @@ var (
 // write makes the model write a new summary from the summary of f and messages. It returns the summary and the usage of the call. The
 // summary is not empty. With the message overhead, it takes at most as many tokens as SummaryLimit of the window of f. If the model
 // refuses the call as too long, write repeats it with fewer tokens, at most twice. It uses the model of the session, without the
-// session's parameters.
-func (s *Summaries) write(ctx context.Context, f *prompt.Fit, messages []prompt.Message) (string, conversation.Usage, error) {
+// session's parameters. account is the session's.
+func (s *Summaries) write(ctx context.Context, account string, f *prompt.Fit, messages []prompt.Message) (string, conversation.Usage, error) {
 	model, ok := s.Models.Lookup(f.Session.Model.Model)
 	if !ok {
 		return "", conversation.Usage{}, errNoModel
@@ -56,7 +56,7 @@ func (s *Summaries) write(ctx context.Context, f *prompt.Fit, messages []prompt.
 		reply := stream.NewReply("")
 		outcome := stream.Pump(ctx, model, request, reply, s.Timeouts)
 		estimate := s.Count(system) + s.Count(data) + 2*window.MessageOverhead + window.PromptOverhead
-		prompt.Observe(model, estimate, outcome)
+		prompt.Observe(model, account, estimate, outcome)
 		if prompt.TooLong(outcome) && call < summaryCalls {
 			input /= 2
 			continue

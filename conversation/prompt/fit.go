@@ -200,7 +200,16 @@ func (f *Fit) Input() window.Input {
 }
 
 // Plan plans the prompt and sets Result.
-func (f *Fit) Plan() { f.Result = window.Plan(f.Input()) }
+//
+// Limit.Scale comes from other prompts, and may be too high for this one. If the prompt does not fit with it, and the provider has
+// not refused a prompt of this turn, Plan sets it to 1, so that the provider decides.
+func (f *Fit) Plan() {
+	f.Result = window.Plan(f.Input())
+	if f.Result.Overflow > 0 && f.limit.Scale > 1 && !f.limit.refused {
+		f.limit.Scale = 1
+		f.Result = window.Plan(f.Input())
+	}
+}
 
 // Summarises reports whether the session can have a summary: compression is enabled, and the window is large enough for
 // a summary.

@@ -10,10 +10,10 @@ import (
 // Sized is a model that knows the size of its context, and how its tokenizer differs from ours. It learns both from the requests
 // (see package models). All methods may be called from any goroutine.
 type Sized interface {
-	ContextTokens() int                  // in the provider's tokens; 0 if unknown
-	Scale() float64                      // the provider's tokens for one of ours
-	ObservePrompt(estimated, actual int) // the sizes of a prompt in our tokens and in the provider's
-	ObserveContext(tokens int)           // the size of the context, in the provider's tokens
+	ContextTokens() int                                  // in the provider's tokens; 0 if unknown
+	Scale() float64                                      // the provider's tokens for one of ours
+	ObservePrompt(account string, estimated, actual int) // the sizes of an account's prompt in our tokens and in the provider's
+	ObserveContext(tokens int)                           // the size of the context, in the provider's tokens
 }
 
 // Limit is what is known about the size of a model's context. The zero value means that nothing is known.
@@ -22,6 +22,8 @@ type Limit struct {
 	Scale         float64 // the provider's tokens for one of ours; 0 means 1
 	// Reasons means that the model reasons before it writes. Its requests may use ReasoningRoom tokens more.
 	Reasons bool
+
+	refused bool // whether the limit comes from a refusal of this turn's prompt
 }
 
 // ReasoningRoom is the number of tokens that a model may use for its reasoning, beside the reply room. Reasoning is not stored, so it
@@ -45,9 +47,9 @@ func TooLong(outcome stream.Outcome) bool {
 	return outcome.Err != nil && outcome.Err.Code == stream.CodeContextTooLong
 }
 
-// Observe tells a model the sizes of a request that has ended, if the provider gave them. estimated is the size of the prompt in our
-// tokens.
-func Observe(model stream.Model, estimated int, outcome stream.Outcome) {
+// Observe tells a model the sizes of an account's request that has ended, if the provider gave them. estimated is the size of the
+// prompt in our tokens.
+func Observe(model stream.Model, account string, estimated int, outcome stream.Outcome) {
 	m, ok := model.(Sized)
 	if !ok || estimated <= 0 {
 		return
@@ -63,7 +65,7 @@ func Observe(model stream.Model, estimated int, outcome stream.Outcome) {
 		}
 	}
 	if actual > 0 {
-		m.ObservePrompt(estimated, actual)
+		m.ObservePrompt(account, estimated, actual)
 	}
 }
 
@@ -125,6 +127,7 @@ func (l Limit) Summary(room int) int {
 // refusal. If they do not explain it, or are missing, the limit becomes a quarter: a turn has only two attempts more.
 func (l Limit) Refused(f *Fit, refusal *stream.ModelError) Limit {
 	planned := f.Size().MaxTokens
+	l.refused = true
 	if refusal.ContextTokens > 0 {
 		l.ContextTokens = refusal.ContextTokens
 	}

@@ -9,52 +9,26 @@ import (
 
 	"parley/conversation"
 	"parley/conversation/conversationtest"
+	"parley/conversation/service"
+	"parley/models"
 	"parley/stream"
 )
 
 // smallModel is a server with a context of its own size. Its tokenizer counts several tokens for one of ours. It refuses a request that
-// does not fit, as llama-server and vLLM do. It learns nothing by itself: learned holds what a turn has told it.
+// does not fit, as llama-server and vLLM do.
 type smallModel struct {
 	context, factor int
 	strict          bool // the limit of the reply must fit, too
 	silent          bool // a refusal has no sizes
 	reasons         int  // hidden tokens of each reply
 
-	mu      sync.Mutex
-	learned struct { // guarded by mu
-		context int
-		scale   float64
-	}
+	mu                sync.Mutex
 	requests, refused int      // guarded by mu
 	prompts           []string // guarded by mu; the texts of the last prompt
 	written           int      // guarded by mu; tokens of all replies
 }
 
 func (*smallModel) Name() string { return "small" }
-
-func (m *smallModel) ContextTokens() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.learned.context
-}
-
-func (m *smallModel) Scale() float64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return max(m.learned.scale, 1)
-}
-
-func (m *smallModel) ObservePrompt(estimated, actual int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.learned.scale = float64(actual) / float64(estimated)
-}
-
-func (m *smallModel) ObserveContext(tokens int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.learned.context = tokens
-}
 
 // Generate implements stream.Model. A reply is as long as its limit allows.
 func (m *smallModel) Generate(_ context.Context, request stream.Request, write func([]byte)) (stream.Result, error) {
@@ -155,6 +129,27 @@ func TestSend_MessageLargerThanModel_OverflowOfThatSendOnly(t *testing.T) {
 			n.Ask(session, "hello again")
 			if all := n.All(session); len(all) != 10 || strings.Contains(strings.Join(model.prompts, ""), "long") {
 				t.Errorf("the history has %d messages, and the last prompt is %.80q", len(all), model.prompts)
+			}
+		})
+	}
+}
+
+// Other prompts have shown that the model counts 7 tokens for one of ours. That may be wrong for this one.
+func TestSend_OnlyScaleMakesOverflow_ProviderDecides(t *testing.T) {
+	for factor, answered := range map[int]bool{1: true, 7: false} {
+		t.Run(fmt.Sprintf("the model counts %d tokens for one", factor), func(t *testing.T) {
+			model := &smallModel{context: 1024, factor: factor}
+			learned := models.New(model.Name(), model, 0)
+			learned.ObserveContext(1024)
+			learned.ObservePrompt("other", 1000, 7000)
+			n := conversationtest.Start(t, model, func(o *service.Options) { o.Models = models.Of(learned) })
+			session := n.NewSession()
+			r := n.SendAndWait(t.Context(), conversationtest.Message(session, conversationtest.OfTokens(300, "long")))
+			if r.Err != nil || (r.Status == stream.Completed) != answered || (r.Overflow() == nil) != answered {
+				t.Errorf("the reply is %s, %v, %+v", r.Status, r.Err, r.Error)
+			}
+			if model.requests != 1 || model.refused != 1-map[bool]int{true: 1}[answered] {
+				t.Errorf("%d of %d requests were refused", model.refused, model.requests)
 			}
 		})
 	}

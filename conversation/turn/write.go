@@ -56,7 +56,7 @@ func (t *Turn) call() stream.Outcome {
 	room := t.fitted.TextRoom()
 	request.MaxBytes = window.ReplyBytes(cmp.Or(room, request.MaxTokens), o.MaxBytes)
 	outcome := stream.Pump(t.ctx, boundedTo(room, model, o.Count), request, t.reply, o.Timeouts)
-	prompt.Observe(model, t.report.PromptTokens, outcome)
+	prompt.Observe(model, t.begun.Key.Owner.Account, t.report.PromptTokens, outcome)
 	if u := outcome.Result.Usage; outcome.Result.ReasonedApart || u != nil && u.Reasoning > 0 {
 		t.turns.reasoning.Store(model.Name(), true)
 	}

@@ -108,6 +108,25 @@ func refused(response *http.Response, body []byte, err error) error {
 	return failure(message, c)
 }
 
+// Doubtful reports whether the failure of a reply makes it doubtful that the server and the model can be used. A failure that the
+// request itself may have caused does not: the request is too long, or the status of its refusal is 4xx. The key and the name of the
+// model are not of the request, so 401, 403 and 404 do; and a server that waits in vain for a request (408) may be broken.
+func Doubtful(err error) bool {
+	failed, ok := errors.AsType[*stream.ModelError](err)
+	if !ok || failed.Code == stream.CodeContextTooLong {
+		return false
+	}
+	c, ok := errors.AsType[*cause](err)
+	if !ok {
+		return true
+	}
+	switch c.status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusRequestTimeout:
+		return true
+	}
+	return c.status < 400 || c.status > 499
+}
+
 // reported returns the error for a response with status 200 that contains an error. data is the whole event. answered reports
 // whether the reply has text; then a shorter prompt cannot help.
 func reported(data []byte, answered bool) error {

@@ -106,6 +106,33 @@ func TestGenerate_RecordedErrors_QuoteNoProviderText(t *testing.T) {
 	}
 }
 
+func TestDoubtful_EachFailure(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"no failure":             {nil, false},
+		"stopped":                {context.Canceled, false},
+		"too long":               {tooLong(&cause{status: 500}, overflow{}), false},
+		"no connection":          {unreachable(io.EOF), true},
+		"an unknown failure":     {&stream.ModelError{Code: stream.CodeProviderError}, true},
+		"an error in the answer": {failure(messageFailed, &cause{}), true},
+		"400":                    {failure(messageRefused, &cause{status: 400}), false},
+		"401":                    {failure(messageCredentials, &cause{status: 401}), true},
+		"403":                    {failure(messageCredentials, &cause{status: 403}), true},
+		"404":                    {failure(messageUnknown, &cause{status: 404}), true},
+		"408":                    {failure(messageDown, &cause{status: 408}), true},
+		"413":                    {failure(messageRefused, &cause{status: 413}), false},
+		"422":                    {failure(messageRefused, &cause{status: 422}), false},
+		"429":                    {failure(messageBusy, &cause{status: 429}), false},
+		"500":                    {failure(messageDown, &cause{status: 500}), true},
+	} {
+		if got := Doubtful(test.err); got != test.want {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
+	}
+}
+
 func TestGenerate_ErrorResponse_CauseNamesCodeOrType(t *testing.T) {
 	for _, test := range []struct{ body, want string }{
 		{`{"error":{"message":"Hi","type":"invalid_request_error","code":"context_length_exceeded"}}`,

@@ -30,7 +30,8 @@ type Found struct {
 }
 
 // Probe asks a model server whether it has the model of o. If o has no name, Probe takes the first chat model of the server's
-// list. The error is a [Problem], or ctx.Err() if ctx was cancelled. Probe keeps no connection open and generates no tokens.
+// list. The error is a [Problem], [ErrRateLimited], or ctx.Err() if ctx was cancelled. Probe keeps no connection open and
+// generates no tokens.
 //
 // Probe first lists the models. A server without such a list has the API if it refuses an empty request for a reply as invalid.
 // If the list does not have the size of the model's context and learn is true, Probe asks llama.cpp and Ollama for it.
@@ -140,8 +141,8 @@ func (p *prober) withoutList(ctx context.Context) (Found, error) {
 	switch isJSON := json.Unmarshal(text, &refusal) == nil; {
 	case err != nil:
 		return Found{}, err
-	case problemOfStatus(status) == WrongKey:
-		return Found{}, WrongKey
+	case errorOfStatus(status) == WrongKey, errorOfStatus(status) == ErrRateLimited:
+		return Found{}, errorOfStatus(status)
 	case (status != http.StatusBadRequest && status != http.StatusUnprocessableEntity) || !isJSON || refusal.Error == nil:
 		return Found{}, NotAnAPI
 	case p.name == "":
@@ -197,11 +198,11 @@ func contextOfShow(text []byte) int {
 	return int(n)
 }
 
-// get returns the body of a JSON response with status 200. The error is a Problem.
+// get returns the body of a JSON response with status 200. The error is a Problem or ErrRateLimited.
 func (p *prober) get(ctx context.Context, target string) ([]byte, error) {
 	status, text, err := p.do(ctx, http.MethodGet, target, nil)
 	if err == nil && status != http.StatusOK {
-		err = problemOfStatus(status)
+		err = errorOfStatus(status)
 	}
 	return text, err
 }

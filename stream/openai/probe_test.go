@@ -83,7 +83,8 @@ func TestProbe_EachServer_FindsModelOrProblem(t *testing.T) {
 		"server without a list, wrong key": {"/v1", "a", responses{"POST /v1/chat/completions": {401, invalid}}, Found{}, WrongKey},
 		"JSON API of another kind":         {"/v1", "a", responses{"GET /v1/models": {200, `{"models":[]}`}, "POST /v1/chat/completions": {200, `{}`}}, Found{}, NotAnAPI},
 		"website":                          {"", "", responses{}, Found{}, NotAnAPI},
-		"overloaded":                       {"/v1", "a", responses{"GET /v1/models": {429, `{}`}}, Found{}, ServerError},
+		"overloaded":                       {"/v1", "a", responses{"GET /v1/models": {429, `{}`}}, Found{}, ErrRateLimited},
+		"overloaded without a list":        {"/v1", "a", responses{"POST /v1/chat/completions": {429, invalid}}, Found{}, ErrRateLimited},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := serveJSON(t, test.known)

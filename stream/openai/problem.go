@@ -63,6 +63,10 @@ func (p Problem) Advice() string { return problems[p].advice }
 
 func (p Problem) Error() string { return p.Meaning() }
 
+// ErrRateLimited means that the server refused the requests of [Probe] because there were too many (429). That shows nothing about
+// the model.
+var ErrRateLimited = errors.New("the model server limits the requests of this server")
+
 // problemOf returns the problem behind an error of net/http.
 func problemOf(err error) Problem {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && !dns.IsTimeout {
@@ -83,14 +87,16 @@ func problemOf(err error) Problem {
 	return Broken
 }
 
-// problemOfStatus returns the problem that the status of a response shows; "" for 200.
-func problemOfStatus(status int) Problem {
+// errorOfStatus returns what the status of a response shows: nil for 200, a Problem, or ErrRateLimited.
+func errorOfStatus(status int) error {
 	switch {
 	case status == http.StatusOK:
-		return ""
+		return nil
+	case status == http.StatusTooManyRequests:
+		return ErrRateLimited
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return WrongKey
-	case status == http.StatusTooManyRequests, status >= 500 && status != http.StatusNotImplemented:
+	case status >= 500 && status != http.StatusNotImplemented:
 		return ServerError
 	}
 	return NotAnAPI
