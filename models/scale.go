@@ -18,31 +18,33 @@ const (
 	// that knows only bytes needs 4 to 5 times as many tokens for English. A higher figure than 8 contains something else
 	// than our prompt, for example a long system prompt of the provider.
 	minScale, maxScale = 0.5, 8
-	// remembered is the number of accounts whose newest prompts count. The account that has been silent for longest is forgotten
-	// first.
+	// accountWeight is the highest weight of the earlier prompts of an account. So its newest prompt changes the ratio of the account
+	// by a ninth of the difference, and after a model was replaced, about 20 prompts show its ratio.
+	accountWeight = 8 * maxWeight
+	// remembered is the number of accounts that count. The account that has been silent for longest is forgotten first.
 	remembered = 32
 )
 
 // scale is the running ratio of the provider's tokens to the tokens of our estimate.
 //
-// It is the weighted median of the ratios of the newest prompts, one prompt for each account: half of the weight is at or below it.
-// An account counts only once, because it chooses its texts, and some texts have a ratio far from that of any conversation: long
-// runs of spaces, for example. Such texts of one account must not shrink the prompts of all. The weight of a prompt is its size,
-// because the fixed tokens of a chat template distort the ratio of a small prompt. Ratios outside the bounds are not ratios of
-// tokenizers, and are ignored.
+// Each account has a ratio: the running mean of its prompts. The scale is the weighted median of the accounts: half of the weight is
+// at or below it. An account counts at most as much as one large prompt, because it chooses its texts, and some texts have a ratio
+// far from that of any conversation: long runs of spaces, for example. Such texts of one account must not shrink the prompts of all.
+// The weight of a prompt is its size, because the fixed tokens of a chat template distort the ratio of a small prompt. Ratios outside
+// the bounds are not ratios of tokenizers, and are ignored.
 //
 // The zero value has learned nothing. The methods may be called from any goroutine.
 type scale struct {
 	mu     sync.Mutex
-	newest [remembered]sample // guarded by mu; the first count samples, oldest first, at most one for each account
+	newest [remembered]sample // guarded by mu; the first count samples, one for each account; the first has been silent for longest
 	count  int                // guarded by mu
 	ratio  float64            // guarded by mu; 0 until the first sample
 }
 
-// sample is the ratio of the newest prompt of an account.
+// sample is the ratio of an account.
 type sample struct {
 	account       string
-	ratio, weight float64
+	ratio, weight float64 // the mean of the prompts, and their weight, at most accountWeight
 }
 
 // observe learns from one prompt of an account: the estimated and the actual number of tokens.
@@ -60,7 +62,7 @@ func (s *scale) observe(account string, estimated, actual int) {
 	s.ratio = median(s.newest, s.count)
 }
 
-// addLocked adds the newest sample. It replaces the older sample of the account, or else the oldest one if there is no room.
+// addLocked adds the newest sample to that of its account. If the account has none, and there is no room, it replaces the oldest one.
 func (s *scale) addLocked(newest sample) {
 	known := s.newest[:s.count]
 	old := slices.IndexFunc(known, func(x sample) bool { return x.account == newest.account })
@@ -69,9 +71,18 @@ func (s *scale) addLocked(newest sample) {
 		s.count++
 		return
 	}
+	if old >= 0 {
+		newest = known[old].with(newest)
+	}
 	old = max(old, 0)
 	copy(known[old:], known[old+1:])
 	known[s.count-1] = newest
+}
+
+// with returns the mean of a sample and a newer one of the same account.
+func (x sample) with(newer sample) sample {
+	weight := x.weight + newer.weight
+	return sample{x.account, (x.ratio*x.weight + newer.ratio*newer.weight) / weight, min(weight, accountWeight)}
 }
 
 // median returns the smallest ratio of the first n samples for which the samples with at most this ratio have half of the weight.
@@ -80,10 +91,10 @@ func median(samples [remembered]sample, n int) float64 {
 	slices.SortFunc(sorted, func(a, b sample) int { return cmp.Compare(a.ratio, b.ratio) })
 	total, below := 0.0, 0.0
 	for _, s := range sorted {
-		total += s.weight
+		total += min(s.weight, maxWeight)
 	}
 	for _, s := range sorted {
-		if below += s.weight; below >= total/2 {
+		if below += min(s.weight, maxWeight); below >= total/2 {
 			return s.ratio
 		}
 	}

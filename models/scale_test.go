@@ -73,11 +73,25 @@ func TestScale_OneAccountSendsSpaces_OthersDecide(t *testing.T) {
 	if got := m.Scale(); got != 1 {
 		t.Errorf("after 100 prompts of one account, the ratio is %v, want 1", got)
 	}
-	m.ObservePrompt("spaces", 1024, 1024)
-	m.ObservePrompt("0", 1024, 2048)
-	m.ObservePrompt("1", 1024, 2048)
-	if got := m.Scale(); got != 2 {
-		t.Errorf("after newer prompts of the same accounts, the ratio is %v, want 2", got)
+}
+
+// One account has the service for itself, and its prompts differ.
+func TestScale_OneAccount_MeanOfNewestPrompts(t *testing.T) {
+	m := New("a", idle{}, 0)
+	m.ObservePrompt("a", 1000, 1000)
+	m.ObservePrompt("a", 1000, 2000)
+	if got := m.Scale(); got != 1.5 {
+		t.Errorf("after two prompts, the ratio is %v, want 1.5", got)
+	}
+	for range 100 {
+		m.ObservePrompt("a", 1000, 3000)
+	}
+	if got := m.Scale(); math.Abs(got-3) > 0.001 {
+		t.Errorf("after the model was replaced, the ratio is %v, want 3", got)
+	}
+	m.ObservePrompt("a", 1000, 7000)
+	if got := m.Scale(); got > 3.5 {
+		t.Errorf("after one odd prompt, the ratio is %v, want at most 3.5", got)
 	}
 }
 

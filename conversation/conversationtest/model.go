@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"parley/stream"
@@ -52,7 +53,7 @@ type Call struct {
 
 	text  chan string
 	ends  chan callEnd
-	wrote bool // owned by the test
+	wrote atomic.Bool // whether the reply has text; a test may write from several goroutines
 }
 
 type callEnd struct {
@@ -91,7 +92,9 @@ func (m *Directed) Next(t testing.TB) *Call {
 
 // Write makes the model write text. It returns when the reply has the text.
 func (c *Call) Write(text string) {
-	c.wrote = true
+	if text != "" {
+		c.wrote.Store(true)
+	}
 	c.text <- text
 	c.text <- "" // Generate receives this only after it has written text
 }
@@ -101,7 +104,7 @@ const Done = "Done."
 
 // End makes the model end the reply with the finish reason "stop". If the reply has no text, the model first writes Done.
 func (c *Call) End() {
-	if !c.wrote {
+	if !c.wrote.Load() {
 		c.Write(Done)
 	}
 	c.Finish(stream.Result{FinishReason: "stop"}, nil)
