@@ -28,11 +28,11 @@ import (
 	"parley/conversation"
 	"parley/conversation/conversationtest"
 	"parley/conversation/service"
-	"parley/models"
 	"parley/server"
 	"parley/store"
 	"parley/store/redis/redistest"
 	"parley/stream"
+	"parley/stream/models"
 )
 
 func TestMain(m *testing.M) {

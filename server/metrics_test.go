@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"parley/conversation/service"
-	"parley/models"
 	"parley/server"
 	"parley/stream"
+	"parley/stream/models"
 )
 
 func TestMetrics_Requests_CountedByRouteWithoutText(t *testing.T) {

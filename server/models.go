@@ -4,8 +4,8 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"parley/models"
 	"parley/server/api"
+	"parley/stream/models"
 	"parley/stream/openai"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"parley/auth"
 	"parley/conversation/service"
-	"parley/models"
 	"parley/server"
+	"parley/stream/models"
 )
 
 // probed returns a set of two models. The model "deep" is found on a server, and the server of the default model "fast" refuses

@@ -21,10 +21,10 @@ import (
 	"parley/auth/limit"
 	"parley/conversation"
 	"parley/conversation/service"
-	"parley/models"
 	"parley/server"
 	"parley/store"
 	"parley/stream"
+	"parley/stream/models"
 )
 
 // TestRecount_RandomSteps_FiguresMatch takes random steps over several days, for two accounts in both modes, and records all

@@ -13,9 +13,9 @@ import (
 	"parley/auth"
 	"parley/conversation"
 	"parley/conversation/service"
-	"parley/models"
 	"parley/server/socket"
 	"parley/server/transport"
+	"parley/stream/models"
 )
 
 // Options configure a Server.

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 
 	"parley/conversation"
-	"parley/models"
 	"parley/server/api"
+	"parley/stream/models"
 )
 
 const (

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"parley/conversation/service"
-	"parley/models"
 	"parley/server"
 	"parley/stream"
+	"parley/stream/models"
 )
 
 // twoModels makes the server have the model "scripted", which is the default, and the model "other".

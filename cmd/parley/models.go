@@ -9,9 +9,9 @@ import (
 	"os"
 	"strings"
 
-	"parley/models"
 	"parley/server"
 	"parley/stream"
+	"parley/stream/models"
 	"parley/stream/openai"
 )
 

@@ -10,8 +10,8 @@ import (
 	"parley/conversation"
 	"parley/conversation/prompt"
 	"parley/conversation/window"
-	"parley/models"
 	"parley/stream"
+	"parley/stream/models"
 )
 
 const (

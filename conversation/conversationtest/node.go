@@ -16,9 +16,9 @@ import (
 	"parley/conversation"
 	"parley/conversation/service"
 	"parley/conversation/turn"
-	"parley/models"
 	"parley/store/embedded"
 	"parley/stream"
+	"parley/stream/models"
 )
 
 // Owner owns all sessions that the tests create.

@@ -11,8 +11,8 @@ import (
 	"parley/conversation/background"
 	"parley/conversation/follow"
 	"parley/conversation/turn"
-	"parley/models"
 	"parley/stream"
+	"parley/stream/models"
 )
 
 // Options are the dependencies of a [Service].

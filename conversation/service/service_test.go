@@ -18,9 +18,9 @@ import (
 	"parley/conversation/conversationtest"
 	"parley/conversation/service"
 	"parley/conversation/usage"
-	"parley/models"
 	"parley/store/embedded"
 	"parley/stream"
+	"parley/stream/models"
 )
 
 var owner = conversationtest.Owner

@@ -5,8 +5,8 @@ import (
 	"strconv"
 
 	"parley/conversation"
-	"parley/models"
 	"parley/stream"
+	"parley/stream/models"
 )
 
 // modelOf returns the model that a session names. A server that was started again with other models may lack it. Then each reply

@@ -8,8 +8,8 @@ import (
 	"parley/conversation"
 	"parley/conversation/conversationtest"
 	"parley/conversation/service"
-	"parley/models"
 	"parley/stream"
+	"parley/stream/models"
 )
 
 // recorded returns a model that replies with a short text, and a channel with its requests.

@@ -10,8 +10,8 @@ import (
 	"parley/conversation"
 	"parley/conversation/conversationtest"
 	"parley/conversation/service"
-	"parley/models"
 	"parley/stream"
+	"parley/stream/models"
 )
 
 // smallModel is a server with a context of its own size. Its tokenizer counts several tokens for one of ours. It refuses a request that

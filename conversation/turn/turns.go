@@ -9,8 +9,8 @@ import (
 	"parley/conversation"
 	"parley/conversation/background"
 	"parley/conversation/follow"
-	"parley/models"
 	"parley/stream"
+	"parley/stream/models"
 )
 
 // journalTick is the interval at which new text of live replies goes to the store. A crash loses the text of one tick

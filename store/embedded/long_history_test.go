@@ -15,8 +15,8 @@ import (
 	"parley/conversation"
 	"parley/conversation/service"
 	"parley/conversation/window"
-	"parley/models"
 	"parley/stream"
+	"parley/stream/models"
 )
 
 // tallied wraps a store. It records the calls that read the history, and the number of bytes that they return.
