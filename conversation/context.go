@@ -146,7 +146,8 @@ type ContextReport struct {
 	SummaryFault SummaryFault `json:"folding,omitempty"`
 }
 
-// Window returns the size of the window for which the prompt was planned: MaxTokens, or ModelTokens if the model's context is smaller.
+// Window returns the size of the window for which the prompt was planned: MaxTokens, or ModelTokens if the model's context is
+// smaller.
 func (r *ContextReport) Window() int {
 	if r.ModelTokens > 0 && r.ModelTokens < r.MaxTokens {
 		return r.ModelTokens

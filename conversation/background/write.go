@@ -30,8 +30,8 @@ var (
 	errNoModel   = errors.New("the session's model is not configured")
 )
 
-// write makes the model write a new summary from the summary of f and messages. It returns the summary and the usage of the call. The
-// summary is not empty. With the message overhead, it takes at most as many tokens as SummaryLimit of the window of f. If the model
+// write makes the model write a new summary from the summary of f and messages. It returns the summary and the usage of the call.
+// The summary is not empty. With the message overhead, it takes at most as many tokens as SummaryLimit of the window of f. If the model
 // refuses the call as too long, write repeats it with fewer tokens, at most twice. It uses the model of the session, without the
 // session's parameters. account is the session's.
 func (s *Summaries) write(ctx context.Context, account string, f *prompt.Fit, messages []prompt.Message) (string, conversation.Usage, error) {
@@ -69,8 +69,8 @@ func (s *Summaries) write(ctx context.Context, account string, f *prompt.Fit, me
 // summaryCalls is the maximum number of calls for one summary, if the model refuses the first as too long.
 const summaryCalls = 3
 
-// written returns the text of a summary, and the usage of the call. raw is the model's text, and estimate is the size of the prompt in
-// our tokens.
+// written returns the text of a summary, and the usage of the call. raw is the model's text, and estimate is the size of the
+// prompt in our tokens.
 func (s *Summaries) written(ctx context.Context, outcome stream.Outcome, raw string, estimate int) (string, conversation.Usage, error) {
 	text := strings.TrimSpace(raw)
 	switch {

@@ -148,24 +148,12 @@ func (w *writing) index(at ref, session *conversation.Session, m *conversation.M
 
 // indexOnlySystem removes the entries of a session's index that are not those of system messages.
 func (w *writing) indexOnlySystem(at ref) error {
-	var ids [][]byte // collected first, because a deletion invalidates the cursor
 	var reader record.IndexedReader[[]byte]
-	index := w.span(indexBucket, at.key())
-	for id, value, ok := index.from(""); ok; id, value, ok = index.next() {
+	_, err := w.removeEach(indexBucket, at, func(id, value []byte) (bool, error) {
 		x, err := readIndexed(value, string(id), &reader)
-		if err != nil {
-			return err
-		}
-		if x.Role != conversation.System {
-			ids = append(ids, id)
-		}
-	}
-	for _, id := range ids {
-		if err := w.delete(indexBucket, append(at.key(), id...)); err != nil {
-			return err
-		}
-	}
-	return nil
+		return x.Role == conversation.System, err
+	})
+	return err
 }
 
 // SetVectors implements conversation.Store.

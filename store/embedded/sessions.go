@@ -185,7 +185,7 @@ func (w *writing) removeSession(at ref, session *conversation.Session) error {
 
 // removeMessages removes the messages of a session, their index and the summary. It returns the number of removed messages.
 func (w *writing) removeMessages(at ref, session *conversation.Session) (int, error) {
-	if _, err := w.removeAll(indexBucket, at); err != nil {
+	if _, err := w.removeEach(indexBucket, at, nil); err != nil {
 		return 0, err
 	}
 	bytes, err := w.bytesOf(at, session.MessageCount)
@@ -200,17 +200,27 @@ func (w *writing) removeMessages(at ref, session *conversation.Session) (int, er
 			return 0, err
 		}
 	}
-	n, err := w.removeAll(messagesBucket, at)
+	n, err := w.removeEach(messagesBucket, at, nil)
 	w.remove = w.remove || n > 0
 	return n, err
 }
 
-// removeAll removes all entries of a session from messagesBucket or indexBucket. It returns their number.
-func (w *writing) removeAll(bucket string, at ref) (int, error) {
+// removeEach removes the entries of a session for which stays returns false from messagesBucket or indexBucket. If stays is nil, it
+// removes all of them. It returns the number of the removed entries.
+func (w *writing) removeEach(bucket string, at ref, stays func(id, value []byte) (bool, error)) (int, error) {
 	var ids [][]byte // collected first, because a deletion invalidates the cursor
 	messages := w.span(bucket, at.key())
-	for id, _, ok := messages.from(""); ok; id, _, ok = messages.next() {
-		ids = append(ids, id)
+	for id, value, ok := messages.from(""); ok; id, value, ok = messages.next() {
+		kept, err := false, error(nil)
+		if stays != nil {
+			kept, err = stays(id, value)
+		}
+		switch {
+		case err != nil:
+			return 0, err
+		case !kept:
+			ids = append(ids, id)
+		}
 	}
 	for _, id := range ids {
 		if err := w.delete(bucket, append(at.key(), id...)); err != nil {
